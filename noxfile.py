@@ -292,6 +292,7 @@ def parity(session: nox.Session) -> None:
         "architectures.py",
         "decoders.py",
         "qwen3.py",
+        "qwen35.py",
         "sampling.py",
         "chat_templates.py",
         "smollm2.py",

@@ -74,6 +74,13 @@ def test_elementwise_ops(name, width):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_sigmoid(width):
+    x = (np.random.default_rng(width).standard_normal((37, width)) * 8).astype(np.float32)
+    x[:4, 0] = 60, -60, -100, 100
+    check({"x": x}, lambda g, v: g.sigmoid(v["x"]), lengths=[37], tolerance=np.full(x.shape, 3 * EPSILON))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_add(width):
     rng = np.random.default_rng(width)
     a, b = (rng.standard_normal((21, width)).astype(np.float32) for _ in range(2))

@@ -107,6 +107,43 @@ class TestGenerate:
         assert (status, out) == (2, "")
         assert message in err
 
+    def test_guesses_change_no_text(self, lattice, drawn, tmp_path):
+        repeating = str(write_told_model(tmp_path / "repeating", {97: 98, 98: 32, 32: 97}))
+        call = ["generate", "--model", repeating, "--max-tokens", "40", "--json"]
+        for sampling in (["--temperature", "0"], ["--seed", "3"]):
+            drafted = []
+            plain = json.loads(lattice(*call, *sampling, "ab ab ab")[1])
+            config = tmp_path / "lattice.toml"
+            config.write_text('[generate]\nspeculate = "ngram"\n')
+            for options in (["--speculate", "ngram"], ["--config", str(config)], ["--draft-model", repeating]):
+                status, out, err = lattice(*call, *sampling, *options, "ab ab ab")
+                assert (status, err) == (0, "")
+                result = json.loads(out)
+                drafted.append(result["drafted_tokens"])
+                assert 0 <= result["accepted_tokens"] <= drafted[-1]
+                assert (result["text"], result["token_ids"]) == (plain["text"], plain["token_ids"])
+            assert plain["drafted_tokens"] == 0
+            assert drafted[0] == drafted[1] > 0
+        err = lattice("generate", "--model", drawn, "--speculate", "ngram", "--verbose", "--max-tokens", "3", "ab")[2]
+        assert "guessed 0, right 0" in err
+        out = lattice("chat", "--model", drawn, "--speculate", "ngram", "--max-tokens", "9", "--seed", "1", "ab")[1]
+        assert out == lattice("chat", "--model", drawn, "--max-tokens", "9", "--seed", "1", "ab")[1]
+
+    @pytest.mark.parametrize(
+        ("options", "status", "message"),
+        [
+            (["--speculate", "mtp"], 1, "needs heads for further tokens (MTP)"),
+            (["--speculate", "self"], 1, "linear layers"),
+            (["--speculate", "ngram", "--draft-model", "x"], 2, "exclude each other"),
+            (["--speculate", "ngram", "--verify", "distribution"], 2, "draft model"),
+            (["--draft-model", "/nowhere/model"], 1, "/nowhere/model"),
+        ],
+    )
+    def test_guesses_that_cannot_be_are_refused(self, lattice, drawn, options, status, message):
+        got, out, err = lattice("generate", "--model", drawn, *options, "Y")
+        assert (got, out) == (status, "")
+        assert message in err
+
     def test_two_grammars_exclude_each_other(self, lattice, tmp_path):
         status, _, err = lattice("generate", "--model", "/nowhere", "--regex", "a", "--grammar", "x", "Y")
         assert status == 2

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 __all__ = [
     "check_adapters",
     "check_ids",
+    "check_inputs",
     "check_pages",
     "check_slots",
     "check_specs",
     "check_state",
     "id_tables",
+    "input_widths",
     "refuse_closed",
     "refuse_foreign_adapter",
     "refuse_foreign_state",
@@ -117,6 +119,18 @@ def check_specs(program: Program, specs: Sequence[KvSpec]) -> None:
         (spec.kv_heads, spec.head_dim) for spec in program.kv_specs
     ]:
         raise InvalidInputError("the state was opened for another program: its layers are not of the same shape")
+
+
+def input_widths(program: Program) -> dict[str, int]:
+    """Return the widths of the rows of floats that a program takes, by name."""
+    return {str(op.attributes["name"]): op.outputs[0].width for op in program.ops if op.kind == "given_rows"}
+
+
+def check_inputs(widths: Mapping[str, int], batch: Batch) -> None:
+    """Raise InvalidInputError unless the batch's ``inputs`` are rows of ``widths``."""
+    given = {} if batch.inputs is None else {name: array.shape[1] for name, array in batch.inputs.items()}
+    if given != widths:
+        raise InvalidInputError(f"the program takes inputs of the widths {dict(widths)}, and the batch has {given}")
 
 
 def check_pages(batch: Batch, *, page_tokens: int, pages: int) -> None:

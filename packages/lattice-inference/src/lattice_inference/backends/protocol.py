@@ -322,8 +322,16 @@ class FileForm(Protocol):
 class Backend(Protocol):
     """Compiles programs for a device."""
 
-    def compile(self, program: Program, source: TensorSource) -> BackendProgram:
+    def compile(
+        self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None
+    ) -> BackendProgram:
         """Return ``program`` ready to run, with weights from ``source``.
+
+        Args:
+            program: what to run.
+            source: where the weights come from.
+            beside: another program of this backend over the same source; the two share the weights that both have, if the
+                backend can.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.

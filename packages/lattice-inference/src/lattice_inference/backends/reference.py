@@ -64,7 +64,7 @@ def run(
         return joined.reshape(ref.shape) if ref.is_stack else joined
 
     for op in program.ops:
-        if op.kind not in _KERNELS and op.kind not in _WITH_STATE and op.kind != "low_rank":
+        if op.kind not in _KERNELS and op.kind not in _WITH_STATE and op.kind not in ("low_rank", "given_rows"):
             raise UnsupportedError(f"the reference backend has no op {op.kind!r}: it runs programs before fusion")
         inputs = [read(view) for view in op.inputs]
         tensors = {name: weight(ref) for name, ref in op.weights.items()}
@@ -77,10 +77,19 @@ def run(
         if op.kind in RECURRENT_OPS:
             values[op.outputs[0].buffer] = run_recurrent(op, inputs, tensors, batch, _slots(state))
             continue
+        if op.kind == "given_rows":
+            assert batch.inputs is not None  # the caller checked them
+            values[op.outputs[0].buffer] = batch.inputs[str(op.attributes["name"])].astype(dtype)
+            continue
         if op.kind == "low_rank":
             _low_rank(op, inputs, batch, adapters)
             continue
-        values[op.outputs[0].buffer] = _KERNELS[op.kind](op, inputs, tensors, batch)
+        result, output = _KERNELS[op.kind](op, inputs, tensors, batch), op.outputs[0]
+        if not output.is_whole:
+            buffer = values.setdefault(output.buffer, np.zeros((len(result), output.buffer.width), result.dtype))
+            buffer[:, output.column : output.column + output.width] = result
+            continue
+        values[output.buffer] = result
     return {name: read(view) for name, view in program.outputs.items()}
 
 
@@ -112,6 +121,10 @@ def _relu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batc
 def _silu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     (x,) = inputs
     return np.asarray(x * 0.5 * (1 + np.tanh(0.5 * x)))
+
+
+def _sigmoid(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * inputs[0])))
 
 
 def _tanh(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
@@ -301,6 +314,7 @@ _KERNELS: Mapping[str, Callable[[Op, list[Array], Mapping[str, Array], Batch], A
     "relu": _relu,
     "silu": _silu,
     "tanh": _tanh,
+    "sigmoid": _sigmoid,
     "layer_norm": _layer_norm,
     "attention": _attention,
     "mul": _mul,

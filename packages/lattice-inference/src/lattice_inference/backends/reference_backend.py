@@ -17,16 +17,19 @@ from lattice_inference.backends import reference
 from lattice_inference.backends.batch_checks import (
     check_adapters,
     check_ids,
+    check_inputs,
     check_pages,
     check_slots,
     check_specs,
     check_state,
     id_tables,
+    input_widths,
     refuse_closed,
     refuse_foreign_adapter,
     refuse_foreign_state,
 )
 from lattice_inference.backends.protocol import (
+    BackendProgram,
     Finished,
     LowRankFactors,
     Outputs,
@@ -74,14 +77,16 @@ class ReferenceBackend:
             )
         self._rounds_rows = precision == "stored" and activations in (None, "int8")
 
-    def compile(self, program: Program, source: TensorSource) -> ReferenceProgram:
+    def compile(
+        self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None
+    ) -> ReferenceProgram:
         """Return ``program`` ready to run.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
             UnsupportedError: a weight is stored as integers, and the options ask for rounded rows.
         """
-        weights: dict[str, npt.NDArray[np.float32]] = {}
+        weights = dict(beside.weights or {}) if isinstance(beside, ReferenceProgram) else {}
         for ref in _weights(program):
             parts = [weights[name] if name in weights else self._read(source, ref, name) for name in ref.sources]
             shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
@@ -153,15 +158,16 @@ class ReferenceProgram:
         self.numerics: str | None = "reference"
         self.adapter_sites: Mapping[str, tuple[int, int]] = linear_sites(program)
         self._adapted = add_low_rank(program, self.adapter_sites)
-        self._weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
+        self.weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
         self._tables = id_tables(program)
+        self._inputs = input_widths(program)
 
     def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> _Adapter:
         """Return an adapter of this program.
 
         See :class:`~lattice_inference.backends.protocol.AdaptingProgram`.
         """
-        if self._weights is None:
+        if self.weights is None:
             refuse_closed()
         return _Adapter(self, dict(factors))
 
@@ -185,7 +191,7 @@ class ReferenceProgram:
         adapters: Sequence[PreparedAdapter] = (),
     ) -> Finished:
         """Run a step and return its finished result."""
-        weights = self._weights
+        weights = self.weights
         if weights is None:
             refuse_closed()
         check_state(self.program, batch, has_state=state is not None)
@@ -197,6 +203,7 @@ class ReferenceProgram:
                 check_pages(batch, page_tokens=state.page_tokens, pages=state.pages)
             check_slots(self.program, batch, state.recurrent)
         check_ids(batch, self._tables)
+        check_inputs(self._inputs, batch)
         check_adapters(batch, adapters)
         factors = [adapter.factors for adapter in adapters if isinstance(adapter, _Adapter) and adapter.program is self]
         if len(factors) < len(adapters):
@@ -217,7 +224,7 @@ class ReferenceProgram:
 
     def close(self) -> None:
         """Release the weights."""
-        self._weights = None
+        self.weights = None
 
 
 def _weights(program: Program) -> Iterator[WeightRef]:

@@ -16,6 +16,7 @@ from lattice_inference.cli.generation_options import (
     generate_config,
     load_adapter,
     open_model,
+    opened_drafts,
     result_as_json,
     session_config,
 )
@@ -70,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
     config, session_settings, variables = generate_config(options), session_config(options), _variables(options)
     with (
         open_model(options) as model,
+        opened_drafts(config, options) as config,
         Session(model, config=session_settings, adapter=load_adapter(model, options)) as session,
     ):
         chat = Chat(

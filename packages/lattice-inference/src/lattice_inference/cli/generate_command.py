@@ -13,6 +13,7 @@ from lattice_inference.cli.generation_options import (
     generate_config,
     load_adapter,
     open_model,
+    opened_drafts,
     result_as_json,
     session_config,
 )
@@ -30,6 +31,7 @@ examples:
   cat letter.txt | lattice generate --model ./model.gguf --stop "Kind regards" -
   lattice generate --model ./model.gguf --adapter ./my-adapter "Dear"
   lattice generate --model ./model.gguf --config lattice.toml "Dear"
+  lattice generate --model ./model.gguf --speculate ngram --verbose --input edit.txt
 
 The text appears while it is generated. --json prints one object when it is complete:
   {"model", "text", "token_ids", "finish_reason", "prompt_tokens", "generated_tokens", "seed", ...}
@@ -62,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
     session_settings = session_config(options)
     with (
         open_model(options) as model,
+        opened_drafts(config, options) as config,
         Session(model, config=session_settings, adapter=load_adapter(model, options)) as session,
     ):
         stream = session.stream(prompt, config)
@@ -77,7 +80,8 @@ def run(options: argparse.Namespace) -> int:
         speed = max(0, len(result.token_ids) - 1) / max(result.generate_seconds, 1e-9)
         print(
             f"prompt: {result.prompt_tokens:,} tokens, {prompt_speed:,.1f}/s; generated: {len(result.token_ids):,}, "
-            f"{speed:,.1f}/s; ended by {result.finish_reason.value.replace('_', ' ')}; seed {result.seed}",
+            f"{speed:,.1f}/s; ended by {result.finish_reason.value.replace('_', ' ')}; seed {result.seed}"
+            + (f"; guessed {result.drafted_tokens:,}, right {result.accepted_tokens:,}" if config.speculate else ""),
             file=sys.stderr,
         )
     return 0

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from lattice_inference.cli.options import add_device, add_json, add_model, add_threads
 from lattice_inference.cli.text_input import read_whole_text
+from lattice_inference.errors import InvalidInputError
+from lattice_inference.generate.draft_sources import DraftName, Verify
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
@@ -23,6 +28,7 @@ __all__ = [
     "generate_config",
     "load_adapter",
     "open_model",
+    "opened_drafts",
     "result_as_json",
     "session_config",
 ]
@@ -106,16 +112,33 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the answer obeys this grammar, in GBNF, or in Lark's form if its name ends so",
     )
+    drafts = parser.add_argument_group("speculation", "guess tokens and check several in one step of the model")
+    drafts.add_argument(
+        "--speculate",
+        choices=get_args(DraftName),
+        help="guess by repetitions (ngram), by the model's heads for further tokens (mtp) or by its linear layers (self)",
+    )
+    drafts.add_argument(
+        "--draft-model", metavar="PATH|NAME", help="guess by this smaller model, which has the same vocabulary"
+    )
+    drafts.add_argument(
+        "--verify",
+        choices=get_args(Verify),
+        help="exact: the text is the one without guesses; distribution: a draft model's guesses are kept by rejection "
+        "sampling (default: exact)",
+    )
 
 
 def generate_config(options: argparse.Namespace, *, logprobs: int | None = None) -> GenerateConfig:
     """Return the options' configuration.
 
     Raises:
-        InvalidInputError: a value is out of its range.
+        InvalidInputError: a value is out of its range, or two sources of guesses are named.
     """
     from lattice_inference.generate.config import GenerateConfig
 
+    if options.draft_model is not None and options.speculate is not None:
+        raise InvalidInputError("--speculate and --draft-model exclude each other: name one source of guesses")
     return GenerateConfig(
         max_new_tokens=options.max_tokens,
         temperature=options.temperature,
@@ -130,7 +153,23 @@ def generate_config(options: argparse.Namespace, *, logprobs: int | None = None)
         stop=options.stop,
         logprobs=logprobs,
         grammar=_grammar(options),
+        speculate=options.speculate,
+        verify=None if options.draft_model is not None else options.verify,
     )
+
+
+@contextmanager
+def opened_drafts(config: GenerateConfig, options: argparse.Namespace) -> Iterator[GenerateConfig]:
+    """Yield the configuration with the options' draft model, which is closed at the end.
+
+    Raises:
+        LatticeError: as :func:`lattice_inference.load_model`.
+    """
+    if options.draft_model is None:
+        yield config
+        return
+    with open_model(options, options.draft_model, "stored") as draft:
+        yield replace(config, speculate=draft, verify=options.verify)
 
 
 def _grammar(options: argparse.Namespace) -> Grammar | None:
@@ -184,6 +223,7 @@ def open_model(
         precision=precision or options.precision,
         activations=options.activations,
         device=options.device,
+        mtp=name is None and getattr(options, "speculate", None) == "mtp",
     )
 
 
@@ -201,6 +241,8 @@ def result_as_json(result: GenerateResult) -> dict[str, object]:
         "seed": result.seed,
         "prompt_seconds": round(result.prompt_seconds, 6),
         "generate_seconds": round(result.generate_seconds, 6),
+        "drafted_tokens": result.drafted_tokens,
+        "accepted_tokens": result.accepted_tokens,
     }
     if result.logprobs is not None:
         entry["logprobs"] = [

@@ -49,8 +49,9 @@ def run(options: argparse.Namespace) -> int:
     weights = adapter_weights(Path(options.model))
     summary = summarize(model_path(options.model) if weights is None else weights)
     adapter = None if weights is None else describe_adapter(Path(options.model))
+    idle = _idle(summary) if adapter is None else Share()
     if options.json:
-        report = _as_json(summary, options.tensors, options.layers)
+        report = _as_json(summary, options.tensors, options.layers) | {"idle": _share(idle)}
         print(json.dumps(report if adapter is None else report | {"adapter": adapter}))
         return 0
     if adapter is not None:
@@ -64,6 +65,10 @@ def run(options: argparse.Namespace) -> int:
         for key, value in summary.metadata.items():
             print(f"  {_printable(key):<44} {_for_people(value)}")
     _print_shares("type", summary.by_dtype, summary.total)
+    if idle.tensors:
+        print(
+            f"{'idle':<10} {idle.tensors:>8,} {idle.parameters:>16,} {idle.nbytes / 1e6:>10,.1f}  not read by the model"
+        )
     if options.layers:
         _print_shares("layer", summary.by_layer, summary.total)
     if options.tensors:
@@ -73,6 +78,16 @@ def run(options: argparse.Namespace) -> int:
             shape = " x ".join(map(str, info.shape)) or "scalar"
             print(f"  {_printable(name):<{width}}  {info.dtype:<8} {shape:>20} {info.nbytes:>14,} bytes")
     return 0
+
+
+def _idle(summary: CheckpointSummary) -> Share:
+    """Return the share of the tensors that the model does not read."""
+    from lattice_inference.models.opened_model import idle_tensors
+
+    share = Share()
+    for name in idle_tensors(summary.path):
+        share.add(summary.tensors[name])
+    return share
 
 
 def _print_shares(title: str, shares: Mapping[str, Share], total: Share) -> None:

@@ -68,8 +68,8 @@ def generate_batch(
                 del claimed[index]
                 results[index] = generation.result()
                 cache.remember(generation.sequence)
-                generation.sequence.close()
+                generation.close()
     finally:
         for generation in active.values():
-            generation.sequence.close()
+            generation.close()
     return [results[index] for index in range(len(requests))]

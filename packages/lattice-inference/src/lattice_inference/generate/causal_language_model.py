@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import check_choice, check_count
+from lattice_inference.argument_checks import check_choice, check_count, checked_flag
 from lattice_inference.backends.opening import BackendName, DeviceName, check_backend, default_activations
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.json_file import load_json_object
@@ -22,11 +22,12 @@ from lattice_inference.errors import CacheFullError, InvalidInputError, TextTooL
 from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles, find_model
 from lattice_inference.generate.decoder_program import DecoderProgram
+from lattice_inference.graph.program import Program
 from lattice_inference.loaded_model import LoadedModel
 from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.models.config_fields import token_ids_of
 from lattice_inference.models.family import LOGITS, CausalConfig
-from lattice_inference.models.opened_model import open_model
+from lattice_inference.models.opened_model import OpenedModel, open_model
 from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
 from lattice_inference.state.recurrent_slots import slots_for
@@ -168,8 +169,10 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             CheckpointError: a file was changed after the model was loaded, before the first use.
         """
         ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
+        layers = ":mtp" if self.mtp_layers else ""
         return (
-            f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}:{self._numerics}{self._device_mark}"
+            f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}{layers}:{self._numerics}"
+            f"{self._device_mark}"
         )
 
     def fingerprint_with(self, adapter: str) -> str:
@@ -201,6 +204,47 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
     def arena_bytes(self) -> int:
         """Bytes of memory that are kept for the activations of later calls."""
         return self._program.arena_bytes
+
+    @property
+    def mtp_layers(self) -> int:
+        """How many layers that predict further tokens are loaded."""
+        return self._program.predicting_layers
+
+    @property
+    def mtp_share(self) -> float:
+        """What such a layer reads for a token, as a share of what the model reads."""
+        return self._program.predicting_share
+
+    def predict(
+        self,
+        sequence: CachedSequence,
+        position: int,
+        token_ids: npt.NDArray[np.int32],
+        hidden: npt.NDArray[np.float32],
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Predict the token after the next one, by the layer for further tokens (MTP).
+
+        Row t of the layer takes the model's last row of token t, and token t + 1. It reads its own earlier rows in the pages
+        of ``sequence``, and writes there; the model's keys and values stay as they are. The model's rows are collected if
+        ``sequence.hidden`` is a :class:`~lattice_inference.state.hidden_rows.HiddenRows`.
+
+        Args:
+            sequence: the sequence.
+            position: the position t of the first row.
+            token_ids: (T,) int32, the tokens from t + 1 on.
+            hidden: (T, width) float32, the model's rows from t on; or the layer's own row, to predict one token more.
+
+        Returns:
+            Of the last row the logits (1, vocab_size) of the token after its token, and hidden (1, width).
+
+        Raises:
+            InvalidInputError: the model was loaded without the layer, or an argument does not fit.
+            CacheFullError: the cache has too few free pages.
+            NonFiniteError: logits hold NaN or infinity.
+        """
+        if not self.mtp_layers:
+            raise InvalidInputError(f"{self.directory} was loaded without layers for further tokens: pass mtp=True")
+        return self._program.predict(sequence, position, token_ids, hidden)
 
     def open_cache(
         self,
@@ -321,8 +365,9 @@ def load_model(
     threads: int | None = None,
     backend: BackendName = "cpu",
     device: DeviceName = "cpu",
+    mtp: bool = False,
 ) -> CausalLanguageModel:
-    """Load a language model: Llama, Mistral, Qwen2 or Qwen3.
+    """Load a language model: Llama, Mistral, Qwen2, Qwen3 or Qwen3.5.
 
     The files are a directory in Hugging Face's format, or a GGUF file.
 
@@ -342,6 +387,9 @@ def load_model(
             quantized weights only with ``activations="float32"``.
         device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), or ``"auto"``: a GPU if one can be used,
             else the CPU. ``"metal"`` is not supported. GPUs do not support ``precision="int8"``; see the page on GPUs.
+        mtp: load the layer that predicts further tokens too, for ``speculate="mtp"``. Prompts then take a little longer,
+            because the last layer computes every row. With bfloat16 weights, its rows are then rounded as those of the
+            other layers, so that the last bits of logits differ from those without ``mtp``.
 
     Raises:
         ModelNotFoundError: the model was not found, or a file is missing.
@@ -350,6 +398,7 @@ def load_model(
         UnsupportedError: the architecture, the tokenizer or an option is not supported.
     """
     threads = None if threads is None else check_thread_count(threads)
+    mtp = checked_flag("mtp", mtp)
     check_precision(precision)
     if activations is not None:
         check_choice("activations", activations, get_args(Activations), UnsupportedError)
@@ -359,9 +408,10 @@ def load_model(
     snapshot = ModelSnapshot.take(files.directory)
     with open_model(files.directory, causal=True) as opened:
         opened.check(LOGITS)
+        program_of_model, predicting = _programs(opened, mtp=mtp)
         texts = _Texts(opened.tokenizer if opened.has_tokenizer else None, opened.special_tokens, opened.template)
         program = DecoderProgram(
-            opened.program(LOGITS),
+            program_of_model,
             opened.tensors(LOGITS),
             precision=precision,
             activations=activations,
@@ -369,6 +419,7 @@ def load_model(
             threads=threads,
             backend=backend,
             device=device,
+            predicting=predicting,
         )
     return CausalLanguageModel(
         files=files,
@@ -391,8 +442,21 @@ def load_model(
             threads=threads,
             backend=backend,
             device=device,
+            mtp=mtp,
         ),
     )
+
+
+def _programs(opened: OpenedModel, *, mtp: bool) -> tuple[Program, tuple[Program, ...]]:
+    """Return a model's program, and those of its layers for further tokens if wanted."""
+    if not mtp:
+        return opened.program(LOGITS), ()
+    programs = opened.predicting(LOGITS)
+    if programs is None:
+        raise UnsupportedError(f"{opened.path}: mtp needs heads for further tokens (MTP), and the files hold none")
+    if len(programs[1]) > 1:
+        raise UnsupportedError(f"{opened.path}: holds {len(programs[1])} layers for further tokens (MTP); built is one")
+    return programs
 
 
 def _generation_config(directory: Path) -> Mapping[str, object]:

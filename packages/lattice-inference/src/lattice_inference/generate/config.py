@@ -16,6 +16,7 @@ from lattice_inference.generate.config_checks import (
     checked_ids,
     checked_texts,
 )
+from lattice_inference.generate.draft_sources import Speculate, Verify, check_speculation
 from lattice_inference.generate.sampler import LEAST_TEMPERATURE, SamplingConfig
 from lattice_inference.value_text import value_text
 
@@ -70,6 +71,13 @@ class GenerateConfig:
         grammar: the grammar that the text follows: a :class:`JsonSchema`, :class:`Regex`, :class:`Gbnf`, :class:`Lark` or
             :class:`Choice`. It is applied before all that changes logits. A text that ends with a stop token follows it
             completely. One that ends by its length, a stop text or a cancellation is the beginning of such a text.
+        speculate: guess tokens, and check several in one step of the model. ``"ngram"`` guesses what followed the same
+            tokens earlier in the prompt or the text. A second, smaller language model with the same vocabulary guesses
+            what it would say. ``"mtp"`` uses the model's own heads for further tokens, ``"self"`` its linear layers; both
+            are an error for a model that has none. Tokens, text and log-probabilities have the same bits as without it.
+        verify: ``"exact"``, or ``"distribution"`` for a draft model: a drafted token is kept by rejection sampling
+            (Leviathan et al. 2023, arXiv 2211.17192). Tokens then have the same probabilities as without drafts, but are
+            other ones for the same seed.
 
     Raises:
         InvalidInputError: a value out of its range or of the wrong type.
@@ -91,6 +99,8 @@ class GenerateConfig:
     ignore_stop_tokens: bool = False
     logprobs: int | None = None
     grammar: Grammar | None = None
+    speculate: Speculate | None = None
+    verify: Verify | None = None
 
     def __post_init__(self) -> None:
         check_integer("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
@@ -119,6 +129,7 @@ class GenerateConfig:
             )
         if self.grammar is not None and self.ignore_stop_tokens:
             raise InvalidInputError("ignore_stop_tokens and grammar exclude each other: a grammar's text ends by one")
+        check_speculation(self.speculate, self.verify)
         if self.logit_bias is not None:
             object.__setattr__(self, "logit_bias", checked_bias(self.logit_bias))
         if self.stop is not None:
@@ -182,6 +193,8 @@ class GenerateConfig:
             stop_token_ids=frozenset() if config.ignore_stop_tokens else stops,
             logprobs=config.logprobs,
             grammar=config.grammar,
+            speculate=config.speculate,
+            verify=config.verify or "exact",
         )
 
 
@@ -213,6 +226,8 @@ class ResolvedConfig:
         stop_token_ids: tokens that end the generation.
         logprobs: how many alternatives to return per token; ``None`` returns no log-probabilities.
         grammar: the grammar that the text follows, or ``None``.
+        speculate: what guesses tokens, or ``None``.
+        verify: how a guess is checked.
     """
 
     max_new_tokens: int
@@ -222,6 +237,8 @@ class ResolvedConfig:
     stop_token_ids: frozenset[int] = field(default_factory=frozenset)
     logprobs: int | None = None
     grammar: Grammar | None = None
+    speculate: Speculate | None = None
+    verify: Verify = "exact"
 
 
 def _is_greedy(temperature: float | None) -> bool:

@@ -46,7 +46,14 @@ class _Piece(NamedTuple):
 
 
 class DecoderProgram:
-    """A compiled decoder; see ``CausalLanguageModel.forward`` for what a call does."""
+    """A compiled decoder; see ``CausalLanguageModel.forward`` for what a call does.
+
+    Args:
+        program: the model's program.
+        source: where the weights come from.
+        precision, activations, input_ranges, threads, backend, device: as :func:`load_model` has them.
+        predicting: the programs of layers that predict further tokens; ``program`` then also gives ``hidden``.
+    """
 
     STEP_LOGITS = 1 << 24
     """The most logits of a step (64 MiB), unless a single row has more."""
@@ -62,6 +69,7 @@ class DecoderProgram:
         threads: int | None = None,
         backend: BackendName = "cpu",
         device: DeviceName = "cpu",
+        predicting: Sequence[Program] = (),
     ) -> None:
         self._specs = program.kv_specs
         self._recurrent_specs = program.recurrent_specs
@@ -76,6 +84,8 @@ class DecoderProgram:
         )
         compiled = self._backend.compile(program, source)
         self._program: BackendProgram | None = compiled
+        self._layers = [self._backend.compile(layer, source, beside=compiled) for layer in predicting]
+        self._outputs = ("logits", "hidden") if predicting else ("logits",)
         self.device = compiled.device
         self.device_identity = compiled.device_identity
 
@@ -114,6 +124,52 @@ class DecoderProgram:
         """What the last bits of results depend on besides ``NUMERICS_VERSION``, or None."""
         return self._open().numerics
 
+    @property
+    def predicting_layers(self) -> int:
+        """How many layers that predict further tokens are loaded."""
+        return len(self._layers)
+
+    @property
+    def predicting_share(self) -> float:
+        """The bytes that a step of such a layer reads, as a share of the model's."""
+        layer, model = self._layers[0], self._open()
+        own = sum(weight.nbytes for weight in layer.weight_sizes)
+        head = layer.program.ops[-1].weights["weight"].text  # it is shared, so that it counts for the model
+        shared = sum(weight.nbytes for weight in model.weight_sizes if weight.name == head)
+        return (own + shared) / sum(weight.nbytes for weight in model.weight_sizes)
+
+    def predict(
+        self, sequence: CachedSequence, position: int, token_ids: Int32Array, hidden: Float32Array
+    ) -> tuple[Float32Array, Float32Array]:
+        """Run the first layer that predicts further tokens over the pages of ``sequence``.
+
+        Args:
+            sequence: whose pages are read up to ``position`` and written from there on, by this layer alone.
+            position: where the first row stands.
+            token_ids: the token after each row's.
+            hidden: (T, width), the rows: of the model, or of this layer.
+
+        Returns:
+            Logits (1, vocab_size) and hidden (1, width) of the last row.
+
+        Raises:
+            InvalidInputError: the program or the sequence is closed.
+            CacheFullError: the cache has too few free pages.
+            NonFiniteError: logits hold NaN or infinity.
+        """
+        self._open()
+        count = len(token_ids)
+        batch = Batch(
+            token_ids,
+            np.array([0, count], np.int32),
+            context_lengths=np.array([position], np.int32),
+            block_table=(sequence.reserve(position, position + count),),
+            logit_rows=np.array([count - 1], np.int32),
+            inputs={"hidden": hidden},
+        )
+        results = self._layers[0].run(batch, state=sequence.cache.storage)
+        return results["logits"], results["hidden"]
+
     def adapting(self) -> AdaptingProgram:
         """Return the program as one that takes adapters.
 
@@ -128,6 +184,8 @@ class DecoderProgram:
         program, self._program = self._program, None
         if program is not None:
             program.close()
+        for layer in self._layers:
+            layer.close()
 
     def trim(self) -> None:
         """Return the unused memory of earlier steps to the operating system."""
@@ -162,15 +220,18 @@ class DecoderProgram:
             rooms = [sequence.extend(ids) for sequence, ids, _ in requests]
             if unseen is not None:
                 rooms = [Room(room.position - skip, room.pages) for room, skip in zip(rooms, unseen, strict=True)]
-            in_flight: deque[tuple[Pending, list[int]]] = deque()
+            in_flight: deque[tuple[Pending, list[int], list[_Piece]]] = deque()
             for index, pieces in enumerate(steps):
-                in_flight.append(self._submit(program, sequences, rooms, pieces))
+                in_flight.append((*self._submit(program, sequences, rooms, pieces), pieces))
                 while in_flight and (len(in_flight) == STEPS_IN_FLIGHT or index == len(steps) - 1):
-                    pending, rows = in_flight.popleft()
+                    pending, rows, of_step = in_flight.popleft()
                     try:
-                        logits = pending.wait()["logits"]
+                        outputs = pending.wait()
                     except NonFiniteError as error:
                         raise _with_rows_of_result(error, rows) from error
+                    logits = outputs["logits"]
+                    if self._layers:
+                        _keep_hidden(outputs["hidden"], sequences, rooms, of_step)
                     if len(rows) == total:  # one step computes all logits wanted
                         results = logits
                     elif rows:
@@ -194,8 +255,8 @@ class DecoderProgram:
     def _refuse() -> NoReturn:
         raise InvalidInputError("this model is closed: load it again")
 
-    @staticmethod
     def _submit(
+        self,
         program: BackendProgram,
         sequences: Sequence[CachedSequence],
         rooms: Sequence[Room],
@@ -231,9 +292,9 @@ class DecoderProgram:
         if storage.recurrent is not None:
             batch = _with_slots(batch, [sequences[piece.request].slots for piece in pieces])
         if not adapters:
-            return program.submit(batch, outputs=("logits",), state=storage), result_rows
+            return program.submit(batch, outputs=self._outputs, state=storage), result_rows
         prepared = [adapter.prepared for adapter in adapters]
-        return as_adapting(program).submit(batch, outputs=("logits",), state=storage, adapters=prepared), result_rows
+        return as_adapting(program).submit(batch, outputs=self._outputs, state=storage, adapters=prepared), result_rows
 
     def _steps(
         self, requests: Sequence[Request], most_tokens: int, unseen: Sequence[int] | None = None
@@ -269,6 +330,19 @@ class DecoderProgram:
                 rows += count - first
                 total += count - first
         return steps, total
+
+
+def _keep_hidden(
+    hidden: Float32Array, sequences: Sequence[CachedSequence], rooms: Sequence[Room], pieces: Sequence[_Piece]
+) -> None:
+    """Give each sequence that collects them the hidden rows of its tokens."""
+    first = 0
+    for piece in pieces:
+        end = first + len(piece.token_ids)
+        collected = sequences[piece.request].hidden
+        if collected is not None:
+            collected.put(rooms[piece.request].position + piece.start, hidden[first:end])
+        first = end
 
 
 def _with_rows_of_result(error: NonFiniteError, result_rows: Sequence[int]) -> NonFiniteError:

@@ -9,19 +9,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.errors import CacheFullError, NonFiniteError
 from lattice_inference.generate.config import ResolvedConfig
+from lattice_inference.generate.drafts import MOST_DRAFTS
 from lattice_inference.generate.result import FinishReason, GenerateResult, StreamPiece
 from lattice_inference.generate.sampler import Sampler, TokenLogprobs, token_logprobs
 from lattice_inference.generate.stopping import StopTexts
 
 if TYPE_CHECKING:
-    from lattice_inference.generate.causal_language_model import CausalLanguageModel
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel, Extension
+    from lattice_inference.generate.rejection import Candidates
+    from lattice_inference.generate.speculation import Speculation
     from lattice_inference.grammar.constraint import Constraint
+    from lattice_inference.grammar.matcher import Bits
     from lattice_inference.state import CachedSequence
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.streaming import TokenStream
 
 __all__ = ["Generation", "advance"]
+
+_Taker = tuple[int, "Generation", bool, list[int]]
+"""A generation in a step: its index, itself, whether its pending tokens end there, and the drafts after them."""
 
 
 class Generation:
@@ -40,6 +48,13 @@ class Generation:
         continues: whether the text continues a text, so that a leading blank of its first token is kept.
         cancelled: called before every step; true ends the generation.
         constraint: the grammar's constraint in its start state.
+        speculation: the drafts, begun with the context.
+
+    Attributes:
+        sequence: as the argument; until the end it may hold drafts after the tokens of the context.
+        pending: the end of the context: the tokens that no logits were taken after.
+        finish_reason: why it ended; None until then.
+        speculation: as the argument.
     """
 
     def __init__(
@@ -54,8 +69,10 @@ class Generation:
         continues: bool,
         cancelled: Callable[[], bool],
         constraint: Constraint | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         self.sequence = sequence
+        self.speculation = speculation
         self.pending: list[int] = list(pending)
         self.finish_reason: FinishReason | None = None
         self._config = config
@@ -108,7 +125,10 @@ class Generation:
             self._prompt_ended = time.perf_counter()
         logits = logits[: self._vocab_size]
         allowed = None if self._constraint is None else self._constraint.allowed()
-        token_id = self._sampler.sample(logits, self._position, allowed)
+        if self.speculation is None or self._config.verify == "exact":
+            token_id = self._sampler.sample(logits, self._position, allowed)
+        else:
+            token_id = self._verified(self.speculation.drawn_draft(), logits, allowed)
         logprobs = None
         if self._config.logprobs is not None and token_id not in self._config.stop_token_ids:
             logprobs = token_logprobs(logits, token_id, self._config.logprobs)
@@ -131,6 +151,8 @@ class Generation:
         self._sampler.accept(token_id)
         if self._constraint is not None:
             self._constraint.accept(token_id)
+        if self.speculation is not None:
+            self.speculation.drafts.accept(token_id)
         self._token_ids.append(token_id)
         if logprobs is not None:
             self._logprobs.append(logprobs)
@@ -141,6 +163,63 @@ class Generation:
             return [piece, *_given(self._finish(FinishReason.STOP_TEXT))]
         last = self.check()
         return [piece] if last is None else [piece, last]
+
+    def draft(self, company: int) -> list[int]:
+        """Return tokens to run after the pending ones, in a step that serves ``company`` texts."""
+        if self.speculation is None or not self._token_ids:
+            return []
+        # a step gives a token more than it has drafts, and none may be beyond the end
+        most = min(self._config.max_new_tokens - len(self._token_ids), self._most_tokens - self._position) - 1
+        if most < 1 or len(self.pending) > MOST_DRAFTS:
+            return []
+        drafts = self.speculation.drafts.propose(min(most, MOST_DRAFTS), company)
+        if self._config.verify == "distribution":
+            return drafts  # each has a part in the probabilities of its token, also one that is never run
+        for index, token_id in enumerate(drafts):
+            if token_id in self._config.stop_token_ids or token_id >= self._vocab_size:
+                drafts = drafts[:index]  # nothing is run after these
+                break
+        return drafts if self._constraint is None else drafts[: self._constraint.count_allowed(drafts)]
+
+    def take_ahead(self) -> list[StreamPiece] | None:
+        """Choose the next token from logits of an earlier step; None if there are none.
+
+        Without them the sequence is cut after the last draft that became part of the text.
+        """
+        assert self.speculation is not None
+        logits = self.speculation.follow(self.pending)
+        if logits is not None:
+            return self.take(logits)
+        self._drop_drafts()
+        return None
+
+    def _verified(
+        self, drawn: tuple[int, Candidates] | None, logits: npt.NDArray[np.float32], allowed: Bits | None
+    ) -> int:
+        """Return a token with the probabilities of ``logits``: the draft, or another one."""
+        if drawn is None:
+            return self._sampler.sample(logits, self._position, allowed)
+        from lattice_inference.generate.rejection import Candidates, verified_token
+
+        target = Candidates(*self._sampler.distribution(logits, allowed))
+        return verified_token(target, drawn[1], drawn[0], self._config.seed, self._position)
+
+    def context(self) -> tuple[int, ...]:
+        """Return the tokens so far, without drafts."""
+        return (*self.sequence.token_ids[: self._position - len(self.pending)], *self.pending)
+
+    def _drop_drafts(self, *, runs_on: bool = True) -> None:
+        """Cut the sequence after the context.
+
+        Drafted tokens at the context's end are kept if the text runs on.
+        """
+        assert self.speculation is not None
+        kept = self.speculation.drop(self.pending)
+        if runs_on:
+            del self.pending[:kept]
+        length = self._position - len(self.pending)
+        if self.sequence.length > length:
+            self.sequence.rewind(length)
 
     def result(self) -> GenerateResult:
         """Return what has been generated; before the end it reads as if it were cancelled."""
@@ -157,11 +236,19 @@ class Generation:
             seed=self._config.seed,
             prompt_seconds=prompt_ended - self._started,
             generate_seconds=self._ended - prompt_ended,
+            drafted_tokens=0 if self.speculation is None else self.speculation.drafted_tokens,
+            accepted_tokens=0 if self.speculation is None else self.speculation.accepted_tokens,
         )
 
     def cancel(self) -> StreamPiece | None:
         """End the generation, if it has not ended."""
         return None if self.finish_reason is not None else self._finish(FinishReason.CANCELLED)
+
+    def close(self) -> None:
+        """Free the sequence and the source of drafts, where both are of this generation alone."""
+        self.sequence.close()
+        if self.speculation is not None:
+            self.speculation.drafts.close()
 
     def _text_of(self, token_id: int) -> str:
         """Return a token's text; an id in a gap of the vocabulary has none."""
@@ -172,6 +259,8 @@ class Generation:
     def _finish(self, reason: FinishReason) -> StreamPiece | None:
         self.finish_reason = reason
         self._ended = time.perf_counter()
+        if self.speculation is not None:
+            self._drop_drafts(runs_on=False)  # as without drafts, what was chosen last is not run
         text = self._stop_texts.push("" if self._stream is None else self._stream.finish())
         if self._stop_texts.matched is None:
             text += self._stop_texts.finish()
@@ -183,18 +272,29 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
     """Run one step for all generations that have not ended, and return each one's new pieces.
 
     Every generation with one pending token takes part. The prompts share the rest of ``most_tokens`` in order, so a
-    step is bounded for prompts of any length.
+    step is bounded for prompts of any length. Drafts come on top of it. A single generation with logits of an earlier step
+    takes one token from them and runs no step, so it can be ended between any two tokens.
     """
     from lattice_inference.generate.causal_language_model import Extension
 
     pieces: list[list[StreamPiece]] = []
     left = most_tokens
+    company = 0
     for generation in generations:
         piece = generation.check()
         pieces.append([] if piece is None else [piece])
-        left -= generation.finish_reason is None and len(generation.pending) == 1
+        if generation.speculation is not None and generation.finish_reason is None:
+            taken = _ahead(generation, one=len(generations) == 1)
+            pieces[-1] += taken
+            if taken and len(generations) == 1:
+                return pieces
+        is_decoding = generation.finish_reason is None and len(generation.pending) == 1
+        left -= is_decoding
+        company += is_decoding
     left = max(1, left)
-    extensions, takers, before = [], [], []
+    extensions: list[Extension] = []
+    takers: list[_Taker] = []
+    before = []
     for index, generation in enumerate(generations):
         if generation.finish_reason is not None:
             continue
@@ -204,23 +304,55 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
         if len(generation.pending) > 1:
             left -= count
         is_last = count == len(generation.pending)
-        ids = np.array(generation.pending[:count], np.int32)
-        extensions.append(Extension(generation.sequence, ids, "last" if is_last else "none"))
-        takers.append((index, generation, is_last))
+        drafts = generation.draft(company) if is_last and generation.speculation is not None else []
+        ids = np.array([*generation.pending[:count], *drafts], np.int32)
+        extensions.append(Extension(generation.sequence, ids, "all" if drafts else "last" if is_last else "none"))
+        takers.append((index, generation, is_last, drafts))
         before.append(generation.sequence.length)
     if not extensions:
         return pieces
     try:
         logits = model.forward(extensions)
+    except (NonFiniteError, CacheFullError):
+        if not any(drafts for _, _, _, drafts in takers):
+            raise
+        # a draft may have caused it, and without drafts the text would go on
+        extensions, takers = _without_drafts(extensions, takers)
+        logits = model.forward(extensions)
     finally:  # after an interrupt a sequence holds all of its new tokens or none
-        for (_, generation, _), length in zip(takers, before, strict=True):
+        for (_, generation, _, _), length in zip(takers, before, strict=True):
             del generation.pending[: generation.sequence.length - length]
     row = 0
-    for index, generation, is_last in takers:
+    for (index, generation, is_last, drafts), extension in zip(takers, extensions, strict=True):
+        if drafts:
+            assert generation.speculation is not None
+            row += len(extension.token_ids) - len(drafts) - 1  # several tokens without a choice were pending
+            generation.speculation.hold(logits[row : row + 1 + len(drafts)], drafts)
         if is_last:
             pieces[index] += generation.take(logits[row])
-            row += 1
+            row += 1 + len(drafts)
     return pieces
+
+
+def _ahead(generation: Generation, *, one: bool) -> list[StreamPiece]:
+    """Take tokens from the logits of an earlier step: one, or all that there are."""
+    pieces: list[StreamPiece] = []
+    while generation.finish_reason is None and (taken := generation.take_ahead()) is not None:
+        pieces += taken
+        if one:
+            break
+    return pieces
+
+
+def _without_drafts(extensions: Sequence[Extension], takers: Sequence[_Taker]) -> tuple[list[Extension], list[_Taker]]:
+    """Return a step's work without its drafts."""
+    from lattice_inference.generate.causal_language_model import Extension
+
+    plain = [
+        Extension(one.sequence, one.token_ids[: len(one.token_ids) - len(drafts)], "last") if drafts else one
+        for one, (_, _, _, drafts) in zip(extensions, takers, strict=True)
+    ]
+    return plain, [(index, generation, is_last, []) for index, generation, is_last, _ in takers]
 
 
 def _given(piece: StreamPiece | None) -> list[StreamPiece]:

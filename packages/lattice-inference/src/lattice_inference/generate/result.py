@@ -57,6 +57,8 @@ class GenerateResult:
         seed: of the draws; the same configuration with it gives the same text.
         prompt_seconds: wall time to the end of the prompt, the first token's logits included.
         generate_seconds: wall time from there to the end.
+        drafted_tokens: how many tokens were guessed and checked; 0 without ``speculate``.
+        accepted_tokens: how many of them became part of the text.
     """
 
     text: str
@@ -70,6 +72,8 @@ class GenerateResult:
     seed: int
     prompt_seconds: float
     generate_seconds: float
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     def __str__(self) -> str:
         return self.text

@@ -7,6 +7,7 @@ and the position alone. So a fork, a rewind and a batch draw the same tokens as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,16 @@ import numpy.typing as npt
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.generate.truncation import keep_min_p, keep_top_k, keep_top_p, keep_typical
 
-__all__ = ["LEAST_TEMPERATURE", "Sampler", "SamplingConfig", "TokenLogprobs", "argmax", "token_logprobs", "uniform"]
+__all__ = [
+    "LEAST_TEMPERATURE",
+    "Sampler",
+    "SamplingConfig",
+    "TokenLogprobs",
+    "argmax",
+    "draw",
+    "token_logprobs",
+    "uniform",
+]
 
 Floats = npt.NDArray[np.float32]
 Bits = npt.NDArray[np.uint32]
@@ -103,10 +113,14 @@ class Sampler:
         if self._config.temperature < LEAST_TEMPERATURE:
             return argmax(self._adjust(logits))
         ids, weights = self._weights(logits)
-        return int(ids[_draw(weights, uniform(self._seed, position))])
+        return int(ids[draw(weights, uniform(self._seed, position))])
 
-    def distribution(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    def distribution(
+        self, logits: Floats, allowed: Bits | None = None
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
         """Return the tokens that :meth:`sample` may choose, ascending, and their probabilities."""
+        if allowed is not None:
+            logits = _masked(logits, allowed)
         if self._config.temperature < LEAST_TEMPERATURE:
             return np.array([argmax(self._adjust(logits))]), np.ones(1)
         ids, weights = self._weights(logits)
@@ -133,6 +147,13 @@ class Sampler:
         if self._penalizes:
             self._seen[token_id] = True
             self._generated[token_id] += 1
+
+    def fork(self) -> Sampler:
+        """Return another sampler of the same text, which counts on its own."""
+        other = copy(self)
+        if self._penalizes:
+            other._seen, other._generated = self._seen.copy(), self._generated.copy()
+        return other
 
     def _adjust(self, logits: Floats) -> Adjusted:
         if not self._penalizes and not self._bias_ids.size:
@@ -182,13 +203,15 @@ def argmax(logits: Adjusted) -> int:
     return index
 
 
-def uniform(seed: int, position: int) -> float:
-    """Return a uniform random number in [0, 1) that depends on ``seed`` and ``position`` only.
+def uniform(seed: int, position: int, stream: int = 0) -> float:
+    """Return a random number in [0, 1) that depends on seed, position and stream only.
 
     It is made of the upper 53 bits of the first word of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
-    easy as 1, 2, 3"). The key is (seed, 0) and the counter is ``position`` + 1.
+    easy as 1, 2, 3"), and uniform. The key is (seed, stream) and the counter is ``position`` + 1. Tokens have stream 0.
     """
-    word = np.random.Philox(key=seed, counter=position).random_raw()  # NumPy counts up before it computes
+    word = np.random.Philox(
+        key=seed | stream << 64, counter=position
+    ).random_raw()  # NumPy counts up before it computes
     return float((int(word) >> 11) * 2.0**-53)
 
 
@@ -203,7 +226,7 @@ def token_logprobs(logits: Floats, token_id: int, top: int) -> TokenLogprobs:
     return TokenLogprobs(token_id, float(values[token_id]), listed)
 
 
-def _draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
+def draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
     """Return an index by inverting the cumulative distribution, in the order of token ids."""
     cumulative = np.cumsum(weights)
     # ``fraction`` is at most 1 - 2**-53, so the rounded product is below the total. With side="right" the index is that of

@@ -16,6 +16,7 @@ from lattice_inference.generate.generation import Generation
 from lattice_inference.generate.generation_config_file import parse_generation_config
 from lattice_inference.generate.prompt_tokens import answer_end_ids, check_vocabulary, end_token_ids, prompt_ids
 from lattice_inference.generate.result import GenerateResult
+from lattice_inference.generate.session_drafts import SessionDrafts
 from lattice_inference.generate.stream import GenerationStream, Steps
 from lattice_inference.text_lists import check_text_list
 from lattice_inference.turn import Turn
@@ -159,6 +160,7 @@ class Session:
         self.adapter: AttachedAdapter | None = self._sequence.adapter
         self._pending: list[int] = []
         self._running: Steps | None = None
+        self._drafts = SessionDrafts(model, self.tokenizer, self._vocab_size)
         self._turn = _turn()
         self._is_closed = False
 
@@ -272,7 +274,10 @@ class Session:
             context = [*before, *ids]
             resolved = self._resolve(config)
             self._check_context(context, resolved)
+            speculation = self._drafts.begin(resolved, context, self.max_tokens)
             self._move_to(context)
+            if speculation is not None:
+                self._drafts.watch(self._sequence)
             generation = Generation(
                 self._sequence,
                 self._pending,
@@ -283,6 +288,7 @@ class Session:
                 continues=self._continues(context, resolved) if continues is None else continues,
                 cancelled=_as_function(cancelled),
                 constraint=self._constraint(resolved),
+                speculation=speculation,
             )
             self._running = Steps(self.model, generation, self.config.chunk_tokens)
             return GenerationStream(self._running)
@@ -358,6 +364,7 @@ class Session:
                 continues=self._continues(ids, resolved),
                 cancelled=lambda: self._is_closed or cancelled(),
                 constraint=self._constraint(resolved),
+                speculation=self._drafts.begin_one(resolved, ids, self.max_tokens, sequence),
             )
 
         results = generate_batch(
@@ -405,6 +412,7 @@ class Session:
             other._sequence = self._sequence.fork()
             other._pending = list(self._pending)
             other._running = None
+            other._drafts = SessionDrafts(self.model, self.tokenizer, self._vocab_size)
             other._turn = _turn()
             return other
 
@@ -434,6 +442,7 @@ class Session:
                 self._running.end(CLOSED)
                 self._pending = list(self._running.generation.pending)
                 self._running = None
+            self._drafts.close()
             if self._owns_cache:
                 self._cache.close()
             else:

@@ -76,7 +76,7 @@ class Steps:
             BusyError: a step runs.
         """
         with self._turn:
-            return (*self.generation.sequence.token_ids, *self.generation.pending)
+            return self.generation.context()
 
     def leave(self) -> None:
         """End a generation without a reader, without waiting; a running step ends it afterwards."""

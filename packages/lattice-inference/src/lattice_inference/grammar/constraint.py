@@ -62,6 +62,13 @@ class Constraint:
             return None
         return index * 32 + word.bit_length() - 1
 
+    def count_allowed(self, token_ids: list[int]) -> int:
+        """Return how many of ``token_ids``, counted from the first, may come next.
+
+        None of them ends a text. The constraint stays as it is.
+        """
+        return self._matcher.count_allowed(token_ids)
+
     def accept(self, token_id: int) -> None:
         """Take the next token of the text."""
         self._matcher.accept(token_id)

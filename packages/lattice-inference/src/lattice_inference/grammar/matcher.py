@@ -54,6 +54,9 @@ class Matcher(Protocol):
             GrammarError: the grammar does not allow it.
         """
 
+    def count_allowed(self, token_ids: list[int]) -> int:
+        """Return how many of ``token_ids``, counted from the first, may come next; none is taken."""
+
     def rollback(self, count: int) -> None:
         """Forget the last ``count`` accepted tokens."""
 
@@ -101,6 +104,10 @@ class EngineMatcher:
         """Take the next token; see :meth:`Matcher.accept`."""
         if not self._engine.consume_token(token_id):
             raise GrammarError(f"the grammar does not allow the token {token_id}: {error_text(self._engine)}")
+
+    def count_allowed(self, token_ids: list[int]) -> int:
+        """Return how many of ``token_ids``, counted from the first, may come next; none is taken."""
+        return int(self._engine.validate_tokens(token_ids))
 
     def rollback(self, count: int) -> None:
         """Forget the last ``count`` accepted tokens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +13,7 @@ from lattice_inference.errors import InvalidInputError
 __all__ = ["Batch"]
 
 Int32Array = npt.NDArray[np.int32]
+Float32Array = npt.NDArray[np.float32]
 
 FEW_SEQUENCES = 8
 """For at most this many sequences, Python's min and max of the lengths are faster than NumPy's."""
@@ -34,6 +36,8 @@ class Batch:
       slot of the sequence, and ``read_slots`` still has what came before. Otherwise it is not used.
     - ``logit_rows``: the rows whose logits are wanted.
 
+    ``inputs`` has rows of floats by name, (T, width) each, for programs that take them.
+
     ``tokens`` is T, ``sequences`` is B and ``logit_count`` is the length of ``logit_rows``.
 
     Raises:
@@ -50,6 +54,7 @@ class Batch:
     write_slots: Int32Array | None = None
     adapter: Int32Array | None = None
     logit_rows: Int32Array | None = None
+    inputs: Mapping[str, Float32Array] | None = None
     max_seqlen: int = field(init=False)
     tokens: int = field(init=False)
     sequences: int = field(init=False)
@@ -93,6 +98,8 @@ class Batch:
                 object.__setattr__(self, name, default(bounds, lengths, self.context_lengths))
             elif len(_int32(self, name)) != len(tokens):
                 raise InvalidInputError(f"{name} has {len(getattr(self, name))} entries for {len(tokens)} tokens")
+        if self.inputs is not None:
+            object.__setattr__(self, "inputs", _float_inputs(self.inputs, len(tokens)))
         object.__setattr__(self, "max_seqlen", max(counts))
         object.__setattr__(self, "tokens", len(tokens))
         object.__setattr__(self, "sequences", len(bounds) - 1)
@@ -126,6 +133,16 @@ def _int32(batch: Batch, name: str) -> Int32Array:
         raise InvalidInputError(f"{name} must be one-dimensional, got shape {array.shape}")
     object.__setattr__(batch, name, array)
     return array
+
+
+def _float_inputs(inputs: Mapping[str, Float32Array], tokens: int) -> dict[str, Float32Array]:
+    arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in inputs.items()}
+    for name, array in arrays.items():
+        if array.ndim != 2 or len(array) != tokens:
+            raise InvalidInputError(
+                f"inputs[{name!r}] has the shape {array.shape}; expected a row for each of {tokens} tokens"
+            )
+    return arrays
 
 
 def _zeros(bounds: Int32Array, lengths: Int32Array, context: Int32Array | None) -> Int32Array:

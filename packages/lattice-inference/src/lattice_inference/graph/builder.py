@@ -13,9 +13,11 @@ gelu.2 = gelu(linear.1, form='erf')
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from lattice_inference.checkpoint.tensor_rows import rows_name
+from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.ops import validate
 from lattice_inference.graph.program import (
     AttributeValue,
@@ -40,6 +42,11 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self._ops: list[Op] = []
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The ops so far."""
+        return tuple(self._ops)
 
     @staticmethod
     def weight(
@@ -69,6 +76,31 @@ class GraphBuilder:
         """Look up a row of ``table`` for every token."""
         return self._append("embed_rows", (), {"table": table}, {"ids": ids})
 
+    def given_rows(self, name: str, width: int) -> View:
+        """Take a row of ``width`` numbers for every token from the batch's ``inputs``.
+
+        It stands before all other ops.
+        """
+        return self._append("given_rows", (), {}, {"name": name, "width": width})
+
+    def beside(self, first: View, second: View) -> View:
+        """Lay two results side by side: the ops that made them write into one buffer.
+
+        Nothing may have read them yet.
+
+        Raises:
+            InvalidInputError: one of them is no whole result, was read, or the two have other rows.
+        """
+        whole = first.is_whole and second.is_whole and first.rows is second.rows and first != second
+        read = any(view.buffer in (first.buffer, second.buffer) for op in self._ops for view in op.inputs)
+        if not whole or read:
+            raise InvalidInputError("only two whole results with the same rows, read by nothing, are laid side by side")
+        index = len(self._ops)
+        buffer = Buffer(index, f"beside.{index}", first.rows, first.width + second.width)
+        parts = {first: View(buffer, 0, first.width), second: View(buffer, first.width, second.width)}
+        self._ops = [replace(op, outputs=tuple(parts.get(view, view) for view in op.outputs)) for op in self._ops]
+        return View(buffer, 0, buffer.width)
+
     def linear(self, x: View, weight: WeightRef, bias: WeightRef | None = None) -> View:
         """Multiply by a weight of shape [out, in] and add a bias."""
         weights = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
@@ -97,6 +129,10 @@ class GraphBuilder:
     def tanh(self, x: View) -> View:
         """Apply the hyperbolic tangent."""
         return self._append("tanh", (x,), {}, {})
+
+    def sigmoid(self, x: View) -> View:
+        """Apply 1 / (1 + exp(-x))."""
+        return self._append("sigmoid", (x,), {}, {})
 
     def layer_norm(self, x: View, weight: WeightRef, bias: WeightRef, *, epsilon: float) -> View:
         """Normalise every row to mean 0 and variance 1, then scale and shift."""

@@ -41,7 +41,7 @@ class Concat:
     consumer: str | None
 
 
-ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
+ACTIVATIONS = ("gelu", "relu", "silu", "tanh", "sigmoid")
 """Ops that a linear's kernel can end with."""
 
 BIT_NEUTRAL_RULES: tuple[Fusion | Concat, ...] = (

@@ -107,6 +107,12 @@ def _paged_attention(op: Op) -> Shape:
     return query.rows, query.width
 
 
+def _given_rows(op: Op) -> Shape:
+    width = integer(op, "width")
+    require(width > 0, op, "width must be positive")
+    return Rows.TOKENS, width
+
+
 def _gather_rows(op: Op) -> Shape:
     require(op.inputs[0].rows is Rows.TOKENS, op, "only rows of tokens can be gathered")
     return Rows.LOGIT_ROWS, op.inputs[0].width
@@ -209,6 +215,7 @@ OPS: Mapping[str, OpDefinition] = {
     "relu": OpDefinition(1, (), {}, _same, "y = 0 > x ? 0 : x (so a NaN stays)."),
     "silu": OpDefinition(1, (), {}, _same, "y = x / (1 + exp(-x))."),
     "tanh": OpDefinition(1, (), {}, _same, "y = tanh(x)."),
+    "sigmoid": OpDefinition(1, (), {}, _same, "y = 1 / (1 + exp(-x))."),
     "layer_norm": OpDefinition(
         1,
         ("weight", "bias"),
@@ -263,6 +270,13 @@ OPS: Mapping[str, OpDefinition] = {
         "s = -inf and p = 0, and the chain of o leaves them out. Segments without a key that the row sees are not merged. "
         "Stored keys and values are converted to float32. For int8 the products use q: "
         "s[j] = scale * (c * key_scale[j]), and o is the chain of (p[j] * value_scale[j]) * q[j, d].",
+    ),
+    "given_rows": OpDefinition(
+        0,
+        (),
+        {"name": str, "width": int},
+        _given_rows,
+        "The batch's input of this name, a row a token. It stands before all other ops.",
     ),
     "gather_rows": OpDefinition(1, (), {}, _gather_rows, "y[r] = x[logit_rows[r]]: the rows whose results are wanted."),
     "attention": OpDefinition(

@@ -84,7 +84,7 @@ class WeightRef:
     @property
     def source_shape(self) -> tuple[int, ...]:
         """The shape that each source must have; several sources have the same number of rows."""
-        if len(self.sources) == 1 and len(self.shape) < 3:  # as most are, so that nothing is called for them
+        if len(self.sources) == 1 and (len(self.shape) < 3 or self.use != "linear"):  # as most are: nothing is called
             return self.shape
         return math.prod(self.shape[:-1]) // len(self.sources), self.shape[-1]
 

@@ -106,7 +106,7 @@ def recurrent_spec(op: Op) -> RecurrentSpec | None:
 
 def check_recurrent_specs(ops: Iterable[Op], specs: Iterable[RecurrentSpec]) -> None:
     """Raise InvalidInputError unless ``specs`` are what the recurrent ops keep."""
-    needed = [spec for op in ops if (spec := recurrent_spec(op)) is not None]
+    needed = [spec for op in ops if op.kind in RECURRENT_OPS and (spec := recurrent_spec(op)) is not None]
     given = list(specs)
     if len(set(needed)) < len(needed):
         raise InvalidInputError("two recurrent ops of one kind have the same layer")

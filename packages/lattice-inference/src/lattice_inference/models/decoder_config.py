@@ -95,7 +95,7 @@ class DecoderConfig:
 
 
 def read_decoder_sizes(
-    fields: ConfigFields, mapping: Mapping[str, object], *, head_dim: int | None = None
+    fields: ConfigFields, mapping: Mapping[str, object], *, head_dim: int | None = None, rotary_share: float = 1.0
 ) -> dict[str, Any]:
     """Return the arguments of :class:`DecoderConfig` that all families spell alike.
 
@@ -104,6 +104,7 @@ def read_decoder_sizes(
     Args:
         fields, mapping: the parsed ``config.json``.
         head_dim: the width of a head if the file does not state it; by default ``hidden_size`` over the heads.
+        rotary_share: the share of a head's dimensions that turn if the file does not state it.
 
     Raises:
         ModelConfigError: a field is missing, of the wrong type or out of range.
@@ -126,7 +127,7 @@ def read_decoder_sizes(
         head_dim = hidden // heads
         if not 1 <= head_dim <= MAX_HEAD_DIM or hidden % heads:
             raise fields.error("hidden_size", f"{hidden} over {heads} heads gives no head_dim from 1 to {MAX_HEAD_DIM}")
-    rope, share = read_rope_scaling(fields, mapping)
+    rope, share = read_rope_scaling(fields, mapping, share=rotary_share)
     rotary_dim = int(head_dim * share)
     if rotary_dim < 2 or rotary_dim % 2:
         raise fields.error("head_dim", f"{rotary_dim} of {head_dim} dimensions turn; an even number of at least 2 must")

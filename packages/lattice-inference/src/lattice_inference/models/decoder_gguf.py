@@ -29,11 +29,12 @@ FACTORS = "rope_freqs.weight"
 
 
 def read_decoder_metadata(
-    checkpoint: Checkpoint, fields: ConfigFields, architecture: str, *, experts: bool = False
+    checkpoint: Checkpoint, fields: ConfigFields, architecture: str, *, experts: bool = False, extra_blocks: int = 0
 ) -> dict[str, Any]:
     """Return the arguments of :class:`~lattice_inference.models.decoder_config.DecoderConfig`.
 
     ``experts`` says whether the architecture has mixtures of experts. They are then read; other files must not have them.
+    The last ``extra_blocks`` blocks are no layers of the model.
 
     Raises:
         UnsupportedError: the file uses a feature that is not built.
@@ -43,7 +44,7 @@ def read_decoder_metadata(
     source, at = fields.source, f"{architecture}."
     if not experts and fields.has(f"{at}expert_count") and fields.integer(f"{at}expert_count", 0, MAX_EXPERTS):
         raise UnsupportedError(f"{source}: {at}expert_count is not 0; mixtures of experts are not built for it")
-    layers = fields.integer(f"{at}block_count", 1, MAX_LAYERS)
+    layers = fields.integer(f"{at}block_count", 1 + extra_blocks, MAX_LAYERS) - extra_blocks
     hidden = fields.integer(f"{at}embedding_length", 1, MAX_WIDTH)
     heads = fields.integer(f"{at}attention.head_count", 1, MAX_HEADS)
     kv_heads = fields.integer(f"{at}attention.head_count_kv", 1, heads, default=heads)
@@ -63,10 +64,12 @@ def read_decoder_metadata(
     window = fields.integer(f"{at}attention.sliding_window", 0, MAX_CONTEXT, default=0)
     rope = _rope(fields, at, context)
     tensors = set(checkpoint.names())
+    mixtures = _experts(fields, at, tensors, layers) if experts else None
+    inner = None if mixtures is None else mixtures.width
     return {
         "vocab_size": _vocabulary(checkpoint, hidden),
         "hidden_size": hidden,
-        "intermediate_size": fields.integer(f"{at}feed_forward_length", 1, MAX_WIDTH),
+        "intermediate_size": fields.integer(f"{at}feed_forward_length", 1, MAX_WIDTH, default=inner),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
@@ -86,7 +89,7 @@ def read_decoder_metadata(
                 token for name in ("eos", "eot", "eom") if (token := _token(fields, f"{name}_token_id")) is not None
             )
         ),
-        "experts": _experts(fields, at, tensors, layers) if experts else None,
+        "experts": mixtures,
     }
 
 

@@ -89,6 +89,14 @@ class ExpertNames:
     up: Matrices
     down: Matrices
 
+    def of_layer(self, layer: str) -> Self:
+        """Return the spelling of one layer, without ``{layer}``."""
+        parts = {
+            part: replace(matrices, name=matrices.name.replace("{layer}", layer))
+            for part, matrices in (("gate", self.gate), ("up", self.up), ("down", self.down))
+        }
+        return replace(self, router=self.router.replace("{layer}", layer), **parts)
+
 
 def read_experts(fields: ConfigFields, mapping: Mapping[str, object], layers: int) -> Experts:
     """Read the mixtures of a parsed ``config.json`` as transformers' Qwen3-MoE has them.

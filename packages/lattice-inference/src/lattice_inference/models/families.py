@@ -10,13 +10,14 @@ from lattice_inference.models.config_fields import ConfigFields, shown
 from lattice_inference.models.family import AnyFamily
 from lattice_inference.models.llama_family import LLAMA
 from lattice_inference.models.qwen3_family import QWEN3
+from lattice_inference.models.qwen35_family import QWEN35
 from lattice_inference.models.static import STATIC
 from lattice_inference.models.weight_check import refuse_adapter_file
 
 __all__ = ["FAMILIES", "family_of_config", "family_of_gguf", "runs_as_encoder"]
 
 #: Every family that is built.
-FAMILIES: tuple[AnyFamily, ...] = (BERT, LLAMA, QWEN3, STATIC)
+FAMILIES: tuple[AnyFamily, ...] = (BERT, LLAMA, QWEN3, QWEN35, STATIC)
 
 
 def family_of_config(mapping: Mapping[str, object], source: str, *, causal: bool | None = None) -> AnyFamily:

@@ -30,6 +30,7 @@ __all__ = [
     "GgufModel",
     "Head",
     "ModelConfig",
+    "Predicting",
     "StoredWeights",
     "TextConfig",
     "vectors",
@@ -143,6 +144,19 @@ def vectors(pooling: Literal["cls", "mean", "last"] = "mean", layers: tuple[Sent
 
 
 @dataclass(frozen=True)
+class Predicting(Generic[Config]):
+    """The programs of a model with layers that predict further tokens.
+
+    Attributes:
+        build: makes the model's program, which also gives ``hidden`` for every token and has pages for the layers.
+        layers: make the program of each layer; it takes ``hidden`` and gives ``logits`` and its own ``hidden``.
+    """
+
+    build: Callable[[Config], Program]
+    layers: tuple[Callable[[Config], Program], ...]
+
+
+@dataclass(frozen=True)
 class StoredWeights(Generic[Config]):
     """How an open checkpoint holds the weights of a model with some head.
 
@@ -157,6 +171,7 @@ class StoredWeights(Generic[Config]):
         same: two tensors that the configuration ties. A file may hold both if their bytes are the same.
         kinds_of_layers: if layers differ, one entry for each kind: the configuration of a model with one such layer, and
             the numbers of these layers. Else it is empty, and :meth:`ModelConfig.with_one_layer` represents all.
+        predicting: the programs with the layers that predict further tokens, if the checkpoint holds them.
     """
 
     build: Callable[[Config], Program]
@@ -168,6 +183,7 @@ class StoredWeights(Generic[Config]):
     also_read: frozenset[str] = frozenset()
     same: tuple[str, str] | None = None
     kinds_of_layers: tuple[tuple[Config, tuple[int, ...]], ...] = ()
+    predicting: Predicting[Config] | None = None
 
 
 @dataclass(frozen=True)

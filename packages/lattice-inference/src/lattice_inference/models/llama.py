@@ -18,7 +18,7 @@ are computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -36,6 +36,7 @@ __all__ = [
     "DecoderNames",
     "build_llama",
     "find_decoder_names",
+    "hugging_face_names",
 ]
 
 ROPE_FREQUENCIES = "rope.frequencies"
@@ -69,7 +70,11 @@ class DecoderNames:
     experts: ExpertNames | None = None
 
 
-def _hugging_face(prefix: str) -> DecoderNames:
+def hugging_face_names(prefix: str) -> DecoderNames:
+    """Return the names in checkpoints of transformers.
+
+    ``prefix`` is the text before ``layers.``.
+    """
     at = f"{prefix}layers.{{layer}}."
     return DecoderNames(
         embedding=f"{prefix}embed_tokens",
@@ -88,7 +93,7 @@ def _hugging_face(prefix: str) -> DecoderNames:
     )
 
 
-HUGGING_FACE_NAMES = _hugging_face("model.")
+HUGGING_FACE_NAMES = hugging_face_names("model.")
 GGUF_NAMES = DecoderNames(
     embedding="token_embd",
     norm="output_norm",
@@ -106,24 +111,27 @@ GGUF_NAMES = DecoderNames(
 )
 
 
-def find_decoder_names(tensors: Container[str], *, tied: bool = False) -> DecoderNames:
+def find_decoder_names(
+    tensors: Container[str], *, tied: bool = False, prefixes: Sequence[str] = ("model.", "")
+) -> DecoderNames:
     """Return the names of a safetensors checkpoint that holds ``tensors``.
 
     Args:
         tensors: the checkpoint, or the names of its tensors.
         tied: whether the output matrix is the embedding, which may then have either name.
+        prefixes: what may stand before ``layers.``.
 
     Raises:
         CheckpointError: no known name of the embedding is there.
     """
-    for prefix in ("model.", ""):
+    for prefix in prefixes:
         if f"{prefix}embed_tokens.weight" in tensors:
-            return _hugging_face(prefix)
-    for prefix in ("model.", ""):
-        names = _hugging_face(prefix)
+            return hugging_face_names(prefix)
+    for prefix in prefixes:
+        names = hugging_face_names(prefix)
         if tied and f"{names.output}.weight" in tensors and f"{names.norm}.weight" in tensors:
             return replace(names, embedding=names.output)
-    raise CheckpointError("the checkpoint has no tensor model.embed_tokens.weight: it is not a decoder's")
+    raise CheckpointError(f"the checkpoint has no tensor {prefixes[0]}embed_tokens.weight: it is not a decoder's")
 
 
 def build_llama(config: DecoderConfig, names: DecoderNames = HUGGING_FACE_NAMES) -> Program:
@@ -170,15 +178,19 @@ class DecoderLayers:
         self.embedding: WeightRef
         self.embedding = g.weight(f"{names.embedding}.weight", (config.vocab_size, config.hidden_size), use=table_use)
 
+    def angles(self) -> View:
+        """Add the cosines and sines of each token's position."""
+        frequencies = self._g.weight(ROPE_FREQUENCIES, (self._config.rotary_dim // 2,), use="vector")
+        return self._g.rope_angles(frequencies, scale=self._config.rope.scale)
+
     def states(self, keep: Callable[[View], View]) -> View:
         """Add all layers and the last norm, and return the norm's output.
 
         After the last layer's attention, only the rows that ``keep`` selects are computed.
         """
-        g, config = self._g, self._config
-        x = g.embed_rows(self.embedding, ids="token_ids")
-        frequencies = g.weight(ROPE_FREQUENCIES, (config.rotary_dim // 2,), use="vector")
-        angles = g.rope_angles(frequencies, scale=config.rope.scale)
+        config = self._config
+        x = self._g.embed_rows(self.embedding, ids="token_ids")
+        angles = self.angles()
         for layer in range(config.num_hidden_layers):
             is_last = layer == config.num_hidden_layers - 1
             x = self._add(x, angles, layer, keep if is_last else None)
@@ -190,7 +202,7 @@ class DecoderLayers:
         context = self._attend(self._norm(x, names.attention_norm.format(layer=layer)), angles, layer)
         if keep is not None:
             context, x = keep(context), keep(x)
-        output = names.attention_output.format(layer=layer)
+        output = self._output_name(layer).format(layer=layer)
         x = g.add(self._linear(context, output, config.hidden_size, config.output_bias), x)
         normal = self._norm(x, names.feed_forward_norm.format(layer=layer))
         if config.experts is not None and config.experts.layers[layer]:
@@ -215,8 +227,23 @@ class DecoderLayers:
         down = g.stack(names.down.sources(layer, count, hidden), (count, hidden, width))
         router = g.weight(names.router.format(layer=layer), (count, hidden))
         return g.moe(
-            normal, router=router, gate=gate, up=up, down=down, chosen=experts.chosen, normalized=experts.normalized
+            normal,
+            router=router,
+            gate=gate,
+            up=up,
+            down=down,
+            chosen=experts.chosen,
+            normalized=experts.normalized,
+            shared=self._shared_expert(layer, experts),
         )
+
+    def _shared_expert(self, layer: int, experts: Experts) -> Mapping[str, WeightRef] | None:
+        """Return the weights of an expert that every row goes through, if there is one."""
+        return None
+
+    def _output_name(self, layer: int) -> str:
+        """Return the name of the matrix that a layer's attention goes through."""
+        return self._names.attention_output
 
     def _attend(self, normal: View, angles: View, layer: int) -> View:
         g, config, names = self._g, self._config, self._names

@@ -22,6 +22,7 @@ from lattice_inference.checkpoint.gguf import open_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
 from lattice_inference.checkpoint.safetensors import open_checkpoint
+from lattice_inference.errors import LatticeError
 from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec
 from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.models.families import family_of_config, family_of_gguf
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 
-__all__ = ["Kept", "OpenedModel", "kept_in_directory", "kept_in_gguf", "open_model"]
+__all__ = ["Kept", "OpenedModel", "idle_tensors", "kept_in_directory", "kept_in_gguf", "open_model"]
 
 _Tensors = Checkpoint | CheckpointGroup
 
@@ -136,6 +137,16 @@ class OpenedModel:
         program: Program = self._weights(head).build(self.config)
         return program
 
+    def predicting(self, head: Head) -> tuple[Program, tuple[Program, ...]] | None:
+        """Return the program that also gives hidden rows, and those that read them.
+
+        They are those of the layers that predict further tokens. Return None if the files hold no such layers.
+        """
+        found = self._weights(head).predicting
+        if found is None:
+            return None
+        return found.build(self.config), tuple([build(self.config) for build in found.layers])
+
     def tensors(self, head: Head) -> StoredTensorSource:
         """Return the tensors of that program, by the program's names."""
         weights = self._weights(head)
@@ -211,6 +222,19 @@ class OpenedModel:
         if folder not in self._modules:
             self._modules[folder] = self._files.enter_context(open_weights(self.path / folder))
         return self._modules[folder]
+
+
+def idle_tensors(path: Path) -> tuple[str, ...]:
+    """Return the tensors in a model's files that the model may leave unread, and does.
+
+    None are known of files that hold no model that is built, or a part of one.
+    """
+    try:
+        with open_model(path) as model:
+            weights = model._weights(model.whole_head())
+            return tuple([name for name in model.checkpoint.names() if weights.idle.fullmatch(name)])
+    except LatticeError:
+        return ()
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,12 @@ class RopeScaling:
         return np.asarray(stretched * (np.float32(1) - kept) + np.float32(1) / wavelengths * kept, np.float32)
 
 
-def read_rope_scaling(fields: ConfigFields, mapping: Mapping[str, object]) -> tuple[RopeScaling, float]:
+def read_rope_scaling(
+    fields: ConfigFields, mapping: Mapping[str, object], *, share: float = 1.0
+) -> tuple[RopeScaling, float]:
     """Return the scaling in a ``config.json``, and the share of a head's rotated dimensions.
+
+    ``share`` is that share if the file does not state it.
 
     Versions of transformers have written the values in ``rope_parameters``, in ``rope_scaling`` or beside them. The kind
     is ``rope_type`` or ``type``.
@@ -141,7 +145,8 @@ def read_rope_scaling(fields: ConfigFields, mapping: Mapping[str, object]) -> tu
     values = {**outer, **nested}
     inner = ConfigFields({name: value for name, value in values.items() if value is not None}, fields.source)
     kind = inner.text("rope_type", default=inner.text("type", default="default"))
-    share = inner.real("partial_rotary_factor", above=0, at_most=1) if inner.has("partial_rotary_factor") else 1.0
+    if inner.has("partial_rotary_factor"):
+        share = inner.real("partial_rotary_factor", above=0, at_most=1)
     base = inner.real("rope_theta", above=1, at_most=1e12) if inner.has("rope_theta") else 10_000.0
     context = fields.integer("max_position_embeddings", 1, 2**31 - 1)
 

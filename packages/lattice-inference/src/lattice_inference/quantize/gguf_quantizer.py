@@ -29,6 +29,9 @@ _KEPT = ("position_embd.weight", "token_types.weight")
 # Of mixtures of experts: other experts would be chosen by rounded logits.
 _ROUTER = "ffn_gate_inp"
 
+# Of recurrent layers: a kernel has a few numbers for each column, which readers want as floats.
+_CONVOLUTION = "ssm_conv1d"
+
 # How much of a tensor that is copied is in memory at a time.
 _PIECE_BYTES = 1 << 22
 
@@ -45,7 +48,8 @@ def quantize_gguf(
     """Write the model in the GGUF file ``source`` to ``destination``, matrices in ``dtype``.
 
     Matrices are the tensors of two or more dimensions whose name ends in ``weight``, but for position and token type
-    embeddings and routers of experts; all others are written as they are. One whose rows are no multiple of 32 becomes F16.
+    embeddings, routers of experts and kernels of convolutions; all others are written as they are. One whose rows are no
+    multiple of 32 becomes F16.
     For the types of four and five bits, the output matrix (the token embedding, where the two are one) becomes Q8_0, for it
     decides most about quality. Parts of a split model are joined. Metadata are kept.
 
@@ -102,7 +106,7 @@ def _metadata(checkpoint: Checkpoint, dtype: QuantizedType) -> dict[str, object]
 def _target(checkpoint: Checkpoint, name: str, dtype: QuantizedType, pure: bool) -> str:
     """Return the type that a tensor is written in."""
     info = checkpoint.info(name)
-    is_kept = name in _KEPT or "_norm" in name or _ROUTER in name
+    is_kept = name in _KEPT or "_norm" in name or _ROUTER in name or _CONVOLUTION in name
     is_matrix = len(info.shape) >= 2 and name.endswith("weight") and not is_kept
     if not is_matrix:
         if info.dtype not in DTYPES and info.dtype not in BLOCK_FORMATS:

@@ -60,7 +60,7 @@ def quantize_int8(
 
     Raises:
         InvalidInputError: ``destination`` exists, or lies in no folder; ``calibration`` is another model's.
-        UnsupportedError: ``directory`` is a GGUF file, whose int8 is Q8_0, or a mixture of experts.
+        UnsupportedError: ``directory`` is a GGUF file, whose int8 is Q8_0, a mixture of experts, or has recurrent layers.
         CheckpointError, ModelConfigError, ModelNotFoundError: a file of the source is malformed or missing.
         WriteError: ``destination`` cannot be written; what was there is there still.
     """
@@ -72,6 +72,11 @@ def quantize_int8(
         if any(op.kind == "moe" for op in model.program.ops):
             raise UnsupportedError(
                 f"{source}: int8 weights of mixtures of experts are not written to files: load with precision='int8'"
+            )
+        if model.program.recurrent_specs:
+            raise UnsupportedError(
+                f"{source}: int8 weights of models with recurrent layers are not written to files: load with "
+                "precision='int8', or write Q8_0 from a GGUF file (quantize_gguf)"
             )
         with atomic_directory(destination) as work:
             copy_model_files(source, work)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from lattice_inference.argument_checks import check_path, check_provides
 from lattice_inference.backends.protocol import PageStorage
 from lattice_inference.errors import CacheFullError, InvalidInputError
+from lattice_inference.state.hidden_rows import HiddenRows
 from lattice_inference.state.page_pool import PagePool
 from lattice_inference.state.prefix_file import read_prefix, write_prefix
 from lattice_inference.state.prefix_tree import PrefixTree
@@ -290,6 +291,7 @@ class CachedSequence:
         page_tokens: tokens in a page.
         slots: the state of recurrent layers, or None.
         adapter: the adapter that its tokens are run with, or None. It never changes.
+        hidden: collects the model's last rows of its tokens, if a layer for further tokens reads them; else None.
     """
 
     def __init__(
@@ -307,6 +309,7 @@ class CachedSequence:
         self._table: Int32Array | None = None
         self._closed = False
         self.page_tokens: int = cache.storage.page_tokens
+        self.hidden: HiddenRows | None = None
         self.slots: SequenceSlots | None = None
         if cache.slots is not None:
             self.slots = SequenceSlots(cache.slots, marks=cache._marks)
@@ -429,6 +432,25 @@ class CachedSequence:
             del self._token_ids[held:]
             raise
         return Room(held, self.block_table)
+
+    def reserve(self, first: int, end: int) -> Int32Array:
+        """Return pages with room for positions up to ``end``.
+
+        Those from ``first`` on are for this sequence alone. It keeps its length. This is for layers that write at other
+        positions than the model.
+
+        Raises:
+            InvalidInputError: the sequence is closed.
+            CacheFullError: there is no room.
+        """
+        self.check_open()
+        missing = self._pages_for(end) - len(self._pages)
+        for index in range(first // self.page_tokens, min(self._pages_for(end), len(self._pages))):
+            if self.cache._pool.holders(self._pages[index]) > 1:
+                self._take_pages(0, index)
+        if missing > 0:
+            self._take_pages(missing, None)
+        return self.block_table
 
     def _take_pages(self, missing: int, shared: int | None) -> None:
         """Append ``missing`` pages, and replace the page at index ``shared`` by a copy."""

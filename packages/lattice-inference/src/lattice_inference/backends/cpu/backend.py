@@ -16,6 +16,7 @@ import numpy.typing as npt
 from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.batch_checks import (
     check_adapters,
+    check_inputs,
     check_slots,
     check_specs,
     check_state,
@@ -38,6 +39,7 @@ from lattice_inference.backends.cpu.step_plan import StepPlan
 from lattice_inference.backends.cpu.weight_forms import Bfloat16Products, WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
 from lattice_inference.backends.protocol import (
+    BackendProgram,
     FileForm,
     Finished,
     LowRankFactors,
@@ -140,8 +142,10 @@ class CpuBackend:
         refused = {"widened"} | ({"dot", "tiles"} if self.dot is False else {"tiles"} if self.tiles is False else set())
         return next((products for products in reversed(present) if products not in refused), "float32")
 
-    def compile(self, program: Program, source: TensorSource) -> CpuProgram:
+    def compile(self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None) -> CpuProgram:
         """Return ``program`` ready to run, with packed weights from ``source``.
+
+        See the protocol ``Backend``.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
@@ -150,7 +154,7 @@ class CpuBackend:
         with reading_first_weights(program, source):
             chosen = forms.choose(fuse(program, BIT_NEUTRAL_RULES if self.fused else ()))
             narrow = self._narrow_inputs(chosen, forms)
-        weights = ResidentWeights(narrow, source, forms)
+        weights = ResidentWeights(narrow, source, forms, beside.weights if isinstance(beside, CpuProgram) else None)
         sites = linear_sites(program)
 
         def adapted() -> StepPlan:
@@ -212,6 +216,7 @@ class CpuProgram:
 
     Attributes:
         adapter_sites: the shape of each weight that adapters may change, by its tensor's name.
+        weights: its weights, which other programs may share; None once it is closed.
         numerics: how rows of bfloat16 are multiplied, such as ``"avx512-tiles"``. It decides the last bits of results.
             None if the program rounds no rows to bfloat16.
         step_tokens: the best number of tokens for a step. It is large enough to keep every core busy. It is small enough
@@ -227,6 +232,7 @@ class CpuProgram:
         adapted: Callable[[], StepPlan],
     ) -> None:
         self.program: Program = plan.program
+        self.weights: ResidentWeights | None = weights
         self.threads = threads
         self.adapter_sites = sites
         self.device = "cpu"
@@ -328,6 +334,8 @@ class CpuProgram:
         bookkeeping_offset = slots_bytes + threads * scratch_bytes
         arena = self._arenas.take(bookkeeping_offset + native.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
+            if plan.places_of_inputs or batch.inputs is not None:
+                _copy_inputs(plan, batch, arena, offsets)
             step = _cpu.Step(
                 token_ids=batch.token_ids,
                 token_type_ids=types,
@@ -375,7 +383,7 @@ class CpuProgram:
         Closing twice is harmless.
         """
         with self._lock:
-            self._plan = self._adapted = self._compile_adapted = None
+            self._plan = self._adapted = self._compile_adapted = self.weights = None
         self._arenas.trim()
 
     def _paged_inputs(self, batch: Batch, state: CpuState | None) -> tuple[Int32Array, Int32Array, Int32Array] | None:
@@ -424,6 +432,14 @@ def _step_adapters(plan: _cpu.Plan, batch: Batch, adapters: Sequence[PreparedAda
     if len(natives) < len(adapters):
         refuse_foreign_adapter()
     return _cpu.StepAdapters(tuple(natives), batch.adapter, batch.cu_seqlens, batch.logit_rows)
+
+
+def _copy_inputs(plan: StepPlan, batch: Batch, arena: _cpu.Memory, offsets: Sequence[int]) -> None:
+    check_inputs({name: width for name, (width, _) in plan.places_of_inputs.items()}, batch)
+    for name, (width, slot) in plan.places_of_inputs.items():
+        assert batch.inputs is not None  # they were checked
+        place = np.frombuffer(memoryview(arena), np.float32, batch.tokens * width, offsets[slot])
+        place[:] = batch.inputs[name].reshape(-1)
 
 
 def _copy_outputs(

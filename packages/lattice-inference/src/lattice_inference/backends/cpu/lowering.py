@@ -29,6 +29,7 @@ IN_PLACE: Mapping[str, int] = {
     "relu": 0,
     "silu": 0,
     "tanh": 0,
+    "sigmoid": 0,
     "layer_norm": 0,
     "rms_norm": 0,
     "mul": 0,
@@ -51,9 +52,10 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
     """
     states = {spec: number for number, spec in enumerate(compiled.program.recurrent_specs)}
     for op in compiled.program.ops:
+        if op.kind == "given_rows":  # copied into its slot before the step
+            continue
         kernel, arguments = _kernel(op, weights, compiled.memory)
-        state = recurrent_spec(op)
-        if state is not None:
+        if states and (state := recurrent_spec(op)) is not None:
             arguments["state"] = states[state]
         written = op.outputs[0] if op.outputs else None
         rows, width = (op.inputs[0].rows, 0) if written is None else (written.rows, written.width)

@@ -22,6 +22,7 @@ class StepPlan:
         memory: where its buffers lie.
         native: its ops.
         groups: the sites of each op that adapters add to.
+        places_of_inputs: width and slot of each input of floats.
         places_of_outputs: view, kind of rows and slot of each output.
     """
 
@@ -30,6 +31,13 @@ class StepPlan:
         self.memory = plan_memory(self.program, IN_PLACE)
         if len(self.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(f"the program needs {len(self.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible")
+        given = [op for op in self.program.ops if op.kind == "given_rows"]
+        if given != list(self.program.ops[: len(given)]):
+            raise UnsupportedError("inputs of the batch must stand before all other ops")
+        self.places_of_inputs = {
+            str(op.attributes["name"]): (op.outputs[0].width, self.memory.placement[op.outputs[0].buffer])
+            for op in given
+        }
         self.native = native
         self.places_of_outputs = {
             name: (view, view.rows, self.memory.placement[view.buffer]) for name, view in self.program.outputs.items()

@@ -6,7 +6,7 @@ They are read from a checkpoint once, rounded and packed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.weight_form import PackTogether, PlacedWeight, StoredArray, WeightForm
@@ -22,14 +22,20 @@ __all__ = ["ResidentWeights", "StoredTensorSource", "TensorSource", "WeightLayou
 class WeightLayout:
     """The place of each weight of a program, which follows from shapes and forms alone.
 
+    Weights in the forms of ``elsewhere`` have no place.
+
     Attributes:
         weights: each weight once, without weights that share the panels of another.
         offsets: the byte offset of the panels, for each weight in panels.
         nbytes: the bytes of all panels.
     """
 
-    def __init__(self, program: Program, forms: WeightForms) -> None:
+    def __init__(
+        self, program: Program, forms: WeightForms, elsewhere: Mapping[WeightRef, WeightForm] | tuple[()] = ()
+    ) -> None:
         refs = list(dict.fromkeys([ref for op in program.ops for ref in op.weights.values()]))
+        if elsewhere:
+            refs = [ref for ref in refs if elsewhere.get(ref) is not forms[ref]]
         self.weights: list[PlacedWeight] = []
         self._nbytes: list[int] = []  # of each weight
         self.offsets: dict[WeightRef, int] = {}
@@ -45,7 +51,7 @@ class WeightLayout:
             else:
                 self._nbytes.append(_row_bytes(ref, form))
             self.weights.append(PlacedWeight(ref, form, self.offsets.get(ref)))
-        self.offsets |= {ref: self.offsets[forms.shared[ref]] for ref in refs if ref in forms.shared}
+        self.offsets |= {ref: self.offsets[forms.shared[ref]] for ref in refs if forms.shared.get(ref) in self.offsets}
 
     def sizes(self) -> tuple[WeightSize, ...]:
         """Return the size of each weight, those in panels first; shared panels count once."""
@@ -60,6 +66,12 @@ class WeightLayout:
 class ResidentWeights:
     """The weights of a program in memory, each as panels, rows or a vector.
 
+    Args:
+        program: the program, in the form in which it is run.
+        source: where the weights come from.
+        forms: the form of each weight.
+        beside: the weights of another program; those that both have in one form are not read again.
+
     Attributes:
         forms: the form of each weight.
         memory: the memory that holds the panels.
@@ -68,9 +80,12 @@ class ResidentWeights:
         CheckpointError: a tensor is missing, has another shape than the program says, or a value that its form cannot hold.
     """
 
-    def __init__(self, program: Program, source: TensorSource, forms: WeightForms) -> None:
+    def __init__(
+        self, program: Program, source: TensorSource, forms: WeightForms, beside: ResidentWeights | None = None
+    ) -> None:
         self.forms = forms
-        self._layout = WeightLayout(program, forms)
+        self._beside = beside
+        self._layout = WeightLayout(program, forms, () if beside is None else beside.held())
         self.memory: _cpu.Memory = _cpu.Memory(self._layout.nbytes, huge_pages=self._layout.nbytes >= _cpu.HUGE_PAGE)
         self._arrays: dict[WeightRef, StoredArray] = {}
         together: dict[PackTogether, list[PlacedWeight]] = {}
@@ -95,15 +110,19 @@ class ResidentWeights:
         """Return the memory and byte offset of a weight's panels, or the array of another."""
         if ref in self._layout.offsets:
             return self.memory, self._layout.offsets[ref]
-        return self._arrays[ref]
+        return self._arrays[ref] if ref in self._arrays or self._beside is None else self._beside[ref]
 
     def array(self, ref: WeightRef) -> StoredArray:
         """Return a weight that is not packed."""
-        return self._arrays[ref]
+        return self._arrays[ref] if ref in self._arrays or self._beside is None else self._beside.array(ref)
 
     def form(self, ref: WeightRef) -> WeightForm:
         """Return the form of a weight."""
         return self.forms[ref]
+
+    def held(self) -> Mapping[WeightRef, WeightForm]:
+        """Return the form of each weight that is held here."""
+        return {ref: self.forms[ref] for ref in (*self._layout.offsets, *self._arrays)}
 
     def sizes(self) -> tuple[WeightSize, ...]:
         """Return the size of each weight; shared panels count once."""

@@ -10,7 +10,7 @@ from lattice_inference.backends.gpu.lowering import IN_PLACE, check_ops, lower
 from lattice_inference.backends.gpu.program import GpuProgram
 from lattice_inference.backends.gpu.state import GpuState
 from lattice_inference.backends.gpu.weights import GpuWeightForms, GpuWeights
-from lattice_inference.backends.protocol import FileForm, WeightSize
+from lattice_inference.backends.protocol import BackendProgram, FileForm, WeightSize
 from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.backends.weight_reading import read_float32
 from lattice_inference.errors import InvalidInputError, UnsupportedError
@@ -75,8 +75,10 @@ class GpuBackend:
         self.precision: Precision = precision
         self._limit = max_binding_bytes or device.max_binding_bytes
 
-    def compile(self, program: Program, source: TensorSource) -> GpuProgram:
+    def compile(self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None) -> GpuProgram:
         """Return ``program`` ready to run, its weights uploaded from ``source``.
+
+        Programs share no weights.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.

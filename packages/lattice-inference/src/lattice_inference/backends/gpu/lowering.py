@@ -31,7 +31,7 @@ MAX_HEAD_DIM = 256
 """Dimensions of a head that attention takes: its tile of queries lies in workgroup memory."""
 
 _PAIRINGS = ("half", "interleaved")  # kernels know them by their place, counted from 1; 0 rotates nothing
-_ACTIVATION_NUMBERS = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5}
+_ACTIVATION_NUMBERS = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5, "sigmoid": 6}
 _TILE = 32  # rows and columns of linear_tiled's tiles
 _COLUMNS_OF_FEW = 4  # columns that a workgroup of linear_few has
 _WIDE_HEAD = 128  # wider heads have tiles of half the rows

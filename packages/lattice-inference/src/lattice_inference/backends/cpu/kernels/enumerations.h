@@ -21,7 +21,8 @@ enum { LATTICE_IDS(LATTICE_NUMBER) LATTICE_IDS_COUNT };
     ENTRY(LATTICE_ACTIVATION_GELU_TANH, "gelu_tanh")                                                                   \
     ENTRY(LATTICE_ACTIVATION_RELU, "relu")                                                                             \
     ENTRY(LATTICE_ACTIVATION_SILU, "silu")                                                                             \
-    ENTRY(LATTICE_ACTIVATION_TANH, "tanh")
+    ENTRY(LATTICE_ACTIVATION_TANH, "tanh")                                                                             \
+    ENTRY(LATTICE_ACTIVATION_SIGMOID, "sigmoid")
 typedef enum { LATTICE_ACTIVATIONS(LATTICE_NUMBER) } lattice_activation;
 
 /* How the elements of a linear's panels and of an embedding's table lie in memory; from LATTICE_WEIGHT_BLOCKS on the formats of

@@ -93,6 +93,7 @@ fn activated(kind: u32, x: f32) -> f32 {
         case 3u: { return select(x, 0.0, 0.0 > x); }
         case 4u: { return silu_of(x); }
         case 5u: { return tanh_of(x); }
+        case 6u: { return 1.0 / (1.0 + exp_of(-x)); }
         default: { return x; }
     }
 }

@@ -39,6 +39,11 @@ LATTICE_INLINE f32x16 silu(f32x16 x)
     return f32x16_div(x, f32x16_add(f32x16_set1(1.0f), f32x16_exp(f32x16_neg(x))));
 }
 
+LATTICE_INLINE f32x16 sigmoid(f32x16 x)
+{
+    return f32x16_div(f32x16_set1(1.0f), f32x16_add(f32x16_set1(1.0f), f32x16_exp(f32x16_neg(x))));
+}
+
 LATTICE_INLINE f32x16 activate(int activation, f32x16 x)
 {
     switch (activation) {
@@ -52,6 +57,8 @@ LATTICE_INLINE f32x16 activate(int activation, f32x16 x)
         return silu(x);
     case LATTICE_ACTIVATION_TANH:
         return f32x16_tanh(x);
+    case LATTICE_ACTIVATION_SIGMOID:
+        return sigmoid(x);
     default:
         return x;
     }
@@ -120,6 +127,9 @@ static __attribute__((unused)) void activate_rows(int activation, const float *x
         return;
     case LATTICE_ACTIVATION_TANH:
         activate_rows_by(LATTICE_ACTIVATION_TANH, x, x_stride, y, y_stride, rows, n);
+        return;
+    case LATTICE_ACTIVATION_SIGMOID:
+        activate_rows_by(LATTICE_ACTIVATION_SIGMOID, x, x_stride, y, y_stride, rows, n);
         return;
     default:
         return;

@@ -1,0 +1,129 @@
+"""Qwen3.5 as a row of the table of families."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.errors import CheckpointError
+from lattice_inference.models.experts import find_expert_names, find_gguf_experts
+from lattice_inference.models.family import Family, GgufModel, Head, StoredWeights
+from lattice_inference.models.llama import find_decoder_names
+from lattice_inference.models.llama_family import IDLE_IN_DECODER_GGUF, decoder_weights, idle_in_decoder
+from lattice_inference.models.qwen35 import build_qwen35
+from lattice_inference.models.qwen35_config import MODEL_TYPES, Qwen35Config
+from lattice_inference.models.qwen35_gguf import ARCHITECTURES, read_qwen35_gguf
+from lattice_inference.models.qwen35_mtp import find_gguf_mtp, find_mtp
+from lattice_inference.models.qwen35_names import GGUF_QWEN35_NAMES, Qwen35Names, qwen35_names
+
+__all__ = ["QWEN35"]
+
+#: What stands before ``layers.`` in files with a vision part, and in those of text models.
+_PREFIXES = ("model.language_model.", "model.")
+
+#: The vision part and the layers that predict further tokens.
+_OTHER_PARTS = r"model\.visual\..*|mtp\..*"
+
+
+def _read_config(mapping: Mapping[str, object], source: str) -> Qwen35Config:
+    return Qwen35Config.from_mapping(mapping, source=source)
+
+
+def _read_weights(checkpoint: Checkpoint, config: Qwen35Config, head: Head) -> StoredWeights[Qwen35Config]:
+    names = qwen35_names(find_decoder_names(checkpoint, tied=config.tied, prefixes=_PREFIXES))
+    prefix = names.norm.removesuffix("norm")
+    if config.experts is not None:
+        names = replace(names, experts=find_expert_names(checkpoint, config.experts, config.hidden_size, prefix))
+    _check_queries(checkpoint, config, names)
+    stored = decoder_weights(
+        config,
+        names,
+        config.rope.frequencies(config.rotary_dim),
+        partial(build_qwen35, names=names),
+        (f"{prefix}layers.0.", "num_hidden_layers", re.compile(rf"{idle_in_decoder(prefix).pattern}|{_OTHER_PARTS}")),
+    )
+    logarithms = [f"{prefix}layers.{layer}.linear_attn.A_log" for layer in _layers_with_rule(config)]
+    return replace(
+        stored,
+        computed={**stored.computed, **_decays(checkpoint, config, names, logarithms)},
+        also_read=stored.also_read | set(logarithms),
+        predicting=find_mtp(checkpoint, config, names),
+    )
+
+
+def _read_gguf(checkpoint: Checkpoint) -> GgufModel[Qwen35Config]:
+    model = read_qwen35_gguf(checkpoint)
+    config, names = model.config, GGUF_QWEN35_NAMES
+    if config.experts is not None:
+        names = replace(names, experts=find_gguf_experts(checkpoint, config.experts, config.hidden_size))
+    _check_queries(checkpoint, config, names)
+    blocks = range(config.num_hidden_layers, config.num_hidden_layers + config.mtp_layers)
+    extra = "".join(rf"|blk\.{block}\..*" for block in blocks)
+    weights = decoder_weights(
+        config,
+        names,
+        model.frequencies,
+        partial(build_qwen35, names=names),
+        ("blk.0.", "block_count", re.compile(IDLE_IN_DECODER_GGUF.pattern + extra)),
+    )
+    weights = replace(weights, predicting=find_gguf_mtp(checkpoint, config, names))
+    return GgufModel(config, lambda head: weights)
+
+
+def _layers_with_rule(config: Qwen35Config) -> list[int]:
+    return [layer for layer, has_rule in enumerate(config.delta.layers) if has_rule]
+
+
+def _decays(
+    checkpoint: Checkpoint, config: Qwen35Config, names: Qwen35Names, logarithms: list[str]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Return -exp(A_log) of each layer with a gated delta rule, worked out in float64.
+
+    The first layer's name is always among them: it stands for any layer in the check of weights.
+    """
+    shape = (config.delta.value_heads,)
+    found = {names.delta.decay.format(layer=0): np.zeros(shape, np.float32)}
+    for layer, name in zip(_layers_with_rule(config), logarithms, strict=True):
+        _check_shape(checkpoint, name, shape)
+        found[names.delta.decay.format(layer=layer)] = _decay(checkpoint.float32(name))
+    return found
+
+
+def _decay(logarithms: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return np.asarray(-np.exp(logarithms.astype(np.float64)), np.float32)
+
+
+def _check_queries(checkpoint: Checkpoint, config: Qwen35Config, names: Qwen35Names) -> None:
+    """Check the shape of matrices of which the program reads rows by number."""
+    shape = (2 * config.num_attention_heads * config.head_dim, config.hidden_size)
+    for layer, has_rule in enumerate(config.delta.layers):
+        name = f"{names.query.format(layer=layer)}.weight"
+        if not has_rule and name in checkpoint:  # a missing one is refused with the other tensors
+            _check_shape(checkpoint, name, shape)
+
+
+def _check_shape(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> None:
+    if name not in checkpoint:
+        raise CheckpointError(f"{checkpoint.directory}: the checkpoint holds no tensor {name!r}")
+    found = checkpoint.info(name).shape
+    if found != shape:
+        raise CheckpointError(
+            f"{checkpoint.directory}: the model needs a tensor of shape {shape}, the checkpoint has {name} {found}"
+        )
+
+
+QWEN35 = Family(
+    "qwen35",
+    MODEL_TYPES,
+    read_config=_read_config,
+    read_weights=_read_weights,
+    is_causal=True,
+    gguf_architectures=tuple(ARCHITECTURES),
+    read_gguf=_read_gguf,
+)

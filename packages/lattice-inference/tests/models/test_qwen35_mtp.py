@@ -1,0 +1,200 @@
+"""The layer of Qwen3.5 that predicts further tokens: against transformers, and as a source of drafts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import qwen3_files
+import qwen35_files as files
+from drawn_checkpoints import draw_ids
+from lattice_inference import Extension, GenerateConfig, Session, SessionConfig, load_model
+from lattice_inference.errors import InvalidInputError, UnsupportedError
+from lattice_inference.state.hidden_rows import HiddenRows
+from qwen35_gguf import write_gguf_py
+
+OUTPUTS = Path(__file__).parents[1] / "data" / "qwen35" / "outputs.npz"
+TEXT = {"vocab_size": qwen3_files.SMALL_VOCAB}
+
+
+def directory_of(path, name="double", **changes):
+    return files.write(path, files.CASES[name] | TEXT | changes, with_mtp=True)
+
+
+def foretelling(path):
+    """A model whose layer predicts what the model will say: both only know the last token.
+
+    No attention, rule or feed-forward block adds anything, the output matrix names the successor of a token, and the
+    layer passes on the embedding of the token that it reads.
+    """
+    directory = directory_of(path, tie_word_embeddings=False)
+    tensors = load_file(directory / "model.safetensors")
+    vocabulary, hidden = tensors["model.embed_tokens.weight"].shape
+    nothing = ("o_proj.weight", "out_proj.weight", "down_proj.weight", "model.norm.weight", "mtp.norm.weight")
+    for name in tensors:
+        if name.endswith(nothing) or "pre_fc_norm" in name:
+            tensors[name][:] = 0
+    tensors["mtp.fc.weight"] = np.concatenate([np.eye(hidden), np.zeros((hidden, hidden))], axis=1).astype(np.float32)
+    embedding = tensors["model.embed_tokens.weight"]
+    embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
+    successors = np.random.default_rng(5).permutation(vocabulary)
+    tensors["lm_head.weight"] = np.zeros_like(embedding)
+    tensors["lm_head.weight"][successors] = 4 * embedding
+    save_file(tensors, directory / "model.safetensors")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def outputs():
+    with np.load(OUTPUTS) as stored:
+        return dict(stored)
+
+
+@pytest.mark.parametrize("form", ["directory", "gguf"])
+@pytest.mark.parametrize("name", ["double", "wide", "experts"])
+def test_logits_equal_those_of_transformers(tmp_path, outputs, name, form):
+    path = files.write(tmp_path / "m", files.CASES[name], with_mtp=True)
+    if form == "gguf":
+        path = write_gguf_py(tmp_path / "m.gguf", path, with_tokenizer=False)
+    ids = np.array(draw_ids(f"qwen3.5:{name}", 100, files.VOCAB), np.int32)
+    hidden, wanted = outputs[f"hidden-{name}"], outputs[f"mtp-{name}"]
+    with load_model(path, mtp=True) as model, model.open_cache(tokens=128, dtype="float32") as cache:
+        sequence = cache.sequence()
+        sequence.hidden = HiddenRows()
+        model.forward([Extension(sequence, ids[:40], "none")])
+        model.forward([Extension(sequence, ids[40:], "none")])
+        assert np.abs(sequence.hidden.between(0, 99) - hidden).max() <= 1e-4
+        for first, end in ((0, 1), (1, 33), (33, 99)):
+            logits, _ = model.predict(sequence, first, ids[first + 1 : end + 1], hidden[first:end])
+            assert np.abs(logits[0] - wanted[end - 1]).max() <= 1e-5
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "bfloat16"])
+def test_the_model_has_the_same_bits_with_the_layer_and_shares_its_weights(tmp_path, precision):
+    path, ids = directory_of(tmp_path / "m", tie_word_embeddings=False), draw_ids("bits", 70, 64)
+    with load_model(path, precision=precision) as plain, load_model(path, precision=precision, mtp=True) as model:
+        assert (plain.mtp_layers, model.mtp_layers) == (0, 1)
+        found = []
+        for one in (plain, model):
+            with one.open_cache(tokens=128) as cache:
+                found.append(one.forward([Extension(cache.sequence(), ids, "all")]))
+        if precision == "bfloat16":  # the last layer's rows are rounded if it computes all of them
+            assert np.abs(found[0] - found[1]).max() < 0.02
+        else:
+            assert found[0].tobytes() == found[1].tobytes()
+        assert plain.fingerprint != model.fingerprint
+        assert 0 < model.mtp_share < 1
+        own = {weight.name for weight in model._program._layers[0].weight_sizes}
+        assert "mtp.fc.weight" in own
+        assert not own & {"model.embed_tokens.weight", "lm_head.weight"}
+
+
+def generated(model, prompts, **options):
+    config = GenerateConfig(max_new_tokens=45, ignore_stop_tokens=True, **options)
+    with Session(model, config=SessionConfig(max_tokens=160)) as session:
+        found = []
+        for prompt in prompts:
+            session.reset()
+            found.append(session.generate(prompt, config))
+        return found
+
+
+SETTINGS = [{"temperature": 0.0}, {"temperature": 1.0, "seed": 3, "repetition_penalty": 1.2, "frequency_penalty": 0.3}]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["greedy", "drawn"])
+@pytest.mark.parametrize("kind", ["drawn", "foretelling"])
+def test_drafts_change_no_text(tmp_path, kind, settings):
+    path = directory_of(tmp_path / "m") if kind == "drawn" else foretelling(tmp_path / "m")
+    prompts = [draw_ids(f"prompt {number}", 5 + 7 * number, 256) for number in range(5)]
+    with load_model(path, mtp=True) as model:
+        plain = generated(model, prompts, logprobs=2, **settings)
+        drafted = generated(model, prompts, logprobs=2, speculate="mtp", **settings)
+    for one, other in zip(plain, drafted, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.logprobs == other.logprobs
+        assert other.drafted_tokens > 0
+    right = sum(result.accepted_tokens for result in drafted)
+    if kind == "drawn":
+        assert right <= 0.2 * sum(result.drafted_tokens for result in drafted)
+    elif settings["temperature"] == 0:
+        assert right == sum(result.drafted_tokens for result in drafted)
+        assert right > 100
+
+
+def test_a_conversation_keeps_what_the_layer_has_read(tmp_path):
+    path = foretelling(tmp_path / "m")
+    turns = [draw_ids(f"turn {number}", 9 + number, 256) for number in range(4)]
+    config = GenerateConfig(max_new_tokens=20, temperature=0.0, ignore_stop_tokens=True)
+    found = []
+    with load_model(path, mtp=True) as model:
+        for speculate in (None, "mtp"):
+            with Session(model, config=SessionConfig(max_tokens=512, prefix_bytes=1 << 20)) as session:
+                settings = replace(config, speculate=speculate)
+                for number, turn in enumerate(turns):
+                    result = session.extend(turn, settings)
+                    if speculate and number:
+                        assert result.accepted_tokens == result.drafted_tokens > 5
+                    found.append(result.token_ids)
+                session.rewind(30)
+                found.append(session.extend(turns[0], settings).token_ids)
+    assert found[: len(found) // 2] == found[len(found) // 2 :]
+
+
+def test_a_batch_speculates_with_the_same_texts(tmp_path):
+    prompts = [draw_ids(f"batch {number}", 3 + 5 * number, 256) for number in range(8)]
+    with (
+        load_model(foretelling(tmp_path / "m"), mtp=True) as model,
+        Session(model, config=SessionConfig(max_tokens=96)) as session,
+    ):
+        plain, drafted = (
+            session.generate_batch(
+                prompts,
+                GenerateConfig(max_new_tokens=30, temperature=0.0, ignore_stop_tokens=True, speculate=speculate),
+            )
+            for speculate in (None, "mtp")
+        )
+    assert [result.token_ids for result in plain] == [result.token_ids for result in drafted]
+    assert sum(result.accepted_tokens for result in drafted) > 30
+
+
+def test_without_the_layer_it_is_refused_by_name(tmp_path):
+    path = files.write(tmp_path / "without", TEXT)
+    with pytest.raises(UnsupportedError, match="needs heads for further tokens .MTP., and the files hold none"):
+        load_model(path, mtp=True)
+    with load_model(directory_of(tmp_path / "m")) as model:
+        with model.open_cache(tokens=64) as cache, pytest.raises(InvalidInputError, match="pass mtp=True"):
+            model.predict(cache.sequence(), 0, np.zeros(1, np.int32), np.zeros((1, 40), np.float32))
+        with (
+            Session(model, config=SessionConfig(max_tokens=64)) as session,
+            pytest.raises(UnsupportedError, match="mtp=True"),
+        ):
+            session.generate([1, 2], GenerateConfig(speculate="mtp"))
+    with (
+        load_model(directory_of(tmp_path / "m"), mtp=True) as model,
+        model.open_cache(tokens=64) as cache,
+        pytest.raises(InvalidInputError, match="takes inputs of the widths"),
+    ):
+        model.predict(cache.sequence(), 0, np.zeros(1, np.int32), np.zeros((1, 39), np.float32))
+    config = json.loads((path / "config.json").read_text())
+    assert config["mtp_num_hidden_layers"] == 1
+
+
+def test_rows_are_replaced_from_a_position_on_and_dropped_before_one():
+    rows = HiddenRows()
+    numbers = np.arange(20, dtype=np.float32).reshape(10, 2)
+    rows.put(0, numbers[:4])
+    rows.put(4, numbers[4:7])
+    rows.put(2, numbers[7:9])
+    assert (rows.first, rows.end) == (0, 4)
+    assert rows.between(1, 4).tolist() == [[2, 3], [14, 15], [16, 17]]
+    rows.drop_before(3)
+    assert (rows.first, rows.end) == (2, 4)
+    assert rows.between(0, 3).tolist() == [[0, 0], [0, 0], [14, 15]]
+    rows.put(9, numbers[:1])
+    assert (rows.first, rows.end) == (9, 10)
