@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.errors import CheckpointError
+from lattice_inference.models.adapter_sites import AdapterSites, module_stem
 from lattice_inference.models.experts import find_expert_names, find_gguf_experts
 from lattice_inference.models.family import Family, GgufModel, Head, StoredWeights
-from lattice_inference.models.llama import find_decoder_names
+from lattice_inference.models.llama import HUGGING_FACE_NAMES, find_decoder_names
 from lattice_inference.models.llama_family import IDLE_IN_DECODER_GGUF, decoder_weights, idle_in_decoder
 from lattice_inference.models.qwen35 import build_qwen35
 from lattice_inference.models.qwen35_config import MODEL_TYPES, Qwen35Config
@@ -118,6 +119,26 @@ def _check_shape(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> N
         )
 
 
+#: The linears that adapters may change, by their fields in ``DecoderNames`` and in ``DeltaNames``.
+_ADAPTED = ("query", "key", "value", "attention_output", "gate", "up", "down", "output")
+_ADAPTED_IN_RULES = ("qkv", "z", "a", "b", "output")
+
+
+def _sites() -> AdapterSites:
+    theirs, ours = qwen35_names(HUGGING_FACE_NAMES), GGUF_QWEN35_NAMES
+    pairs: dict[str, str | None] = {module_stem(getattr(theirs, name)): getattr(ours, name) for name in _ADAPTED}
+    in_rules = {module_stem(getattr(theirs.delta, name)): getattr(ours.delta, name) for name in _ADAPTED_IN_RULES}
+
+    def architecture(config: Qwen35Config) -> str:
+        return next(name for name, has_experts in ARCHITECTURES.items() if has_experts == (config.experts is not None))
+
+    def reordered(config: Qwen35Config) -> frozenset[str]:
+        same = config.delta.key_heads == config.delta.value_heads
+        return frozenset() if same else frozenset(in_rules)
+
+    return AdapterSites(pairs | in_rules, "model.", architecture, reordered=reordered)
+
+
 QWEN35 = Family(
     "qwen35",
     MODEL_TYPES,
@@ -126,4 +147,5 @@ QWEN35 = Family(
     is_causal=True,
     gguf_architectures=tuple(ARCHITECTURES),
     read_gguf=_read_gguf,
+    adapter_sites=_sites(),
 )
