@@ -63,6 +63,19 @@ def test_logits_equal_those_of_transformers_at_every_length(tmp_path, outputs, n
     assert np.abs(got - outputs[f"logits-{name}"][:200]).max() <= 1e-4
 
 
+def test_qwen3_next_is_the_same_network(tmp_path, outputs):
+    ids = ids_of("next")[:200]
+    with load_model(files.write(tmp_path / "m", files.NEXT, fused=True)) as model:
+        got = all_logits(model, ids, dtype="float32")
+        assert np.abs(got - outputs["logits-next"][:200]).max() <= 1e-4
+        assert all_logits(model, ids[:60], [1] * 60, dtype="float32").tobytes() == got[:60].tobytes()
+    directory = files.write(tmp_path / "n", files.NEXT | {"mlp_only_layers": []})  # as GGUF files have them
+    path = write_gguf_py(tmp_path / "n.gguf", directory, with_tokenizer=False)
+    with load_model(path) as model, load_model(directory) as same:
+        wanted = all_logits(same, ids, dtype="float32")
+        assert np.abs(all_logits(model, ids, dtype="float32") - wanted).max() <= 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(files.CASES))
 def test_logits_equal_those_of_transformers_after_long_texts(tmp_path, outputs, name):
