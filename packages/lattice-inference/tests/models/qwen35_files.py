@@ -62,7 +62,7 @@ NEXT: dict[str, Any] = CASES["experts"] | {
 }
 
 #: Changes for llama.cpp, which takes keys and values of one width.
-FOR_LLAMA_CPP = {"linear_key_head_dim": 16, "linear_value_head_dim": 16}
+FOR_LLAMA_CPP = {"linear_key_head_dim": 16, "linear_value_head_dim": 16, "vocab_size": qwen3_files.SMALL_VOCAB}
 
 
 def text_of(changes: dict[str, Any]) -> dict[str, Any]:
@@ -119,6 +119,12 @@ def config_of(changes: dict[str, Any], *, with_vision: bool = False) -> dict[str
         "vision_config": {"model_type": outer, "depth": 1},  # the name that old files have
         "tie_word_embeddings": text["tie_word_embeddings"],
     }
+
+
+def changes_for_llama_cpp(name: str) -> dict[str, Any]:
+    """Return the changes of a case that llama.cpp runs, with the small tokenizer's vocabulary."""
+    every = {**CASES, "next": NEXT | {"mlp_only_layers": []}}
+    return every[name] | FOR_LLAMA_CPP
 
 
 def is_linear(text: dict[str, Any], layer: int) -> bool:

@@ -99,8 +99,7 @@ def test_logits_are_those_of_the_reference_in_float64(tmp_path, name):
 @pytest.mark.parametrize("name", list(LLAMA_CPP))
 def test_the_most_likely_tokens_are_those_of_llama_cpp(tmp_path, name):
     case = LLAMA_CPP[name]
-    changes = files.CASES[name] | files.FOR_LLAMA_CPP | {"vocab_size": qwen3_files.SMALL_VOCAB}
-    directory = files.write(tmp_path / "m", changes, seed=case["seed"])
+    directory = files.write(tmp_path / "m", files.changes_for_llama_cpp(name), seed=case["seed"])
     for path in (write_gguf_py(tmp_path / "m.gguf", directory), directory):
         with load_model(path) as model, model.open_cache(tokens=64) as cache:
             sequence, tokens = cache.sequence(), list(case["prompt"])

@@ -34,7 +34,10 @@ def linear_sites(program: Program) -> dict[str, tuple[int, int]]:
 
 
 def _runs_of_rows(weight: WeightRef) -> dict[str, tuple[int, int]]:
-    """Return the shape of each run of a weight that is made of rows of one tensor; single rows are no run."""
+    """Return the shape of each run of rows of a weight that one tensor gives.
+
+    Single rows are no run.
+    """
     runs = {source: rows for source in weight.sources if (rows := parse_rows(source)) is not None}
     is_one = len(runs) == len(weight.sources) and len({rows.tensor for rows in runs.values()}) == 1
     if not is_one or any(rows.end - rows.first < 2 for rows in runs.values()):

@@ -29,7 +29,10 @@ __all__ = ["ModelAdapters"]
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a linear is in the program that runs; ``parts`` names runs of its rows, if these are sites."""
+    """Where a linear is in the program that runs.
+
+    ``parts`` names runs of its rows, if these are sites.
+    """
 
     module: str
     tensor: str

@@ -112,7 +112,7 @@ class Base:
 
 
 def refuse_other_order(adapter: LoraAdapter, sites: AdapterSites, config: object, path: Path, *, is_gguf: bool) -> None:
-    """Refuse sites whose heads have another order in the adapter's form of file than in its base's.
+    """Refuse sites whose heads have another order in the adapter's file than in its base.
 
     Raises:
         UnsupportedError: there are such sites; they are not converted.
