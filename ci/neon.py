@@ -43,6 +43,7 @@ TESTS = {
         "tests/backends/test_conformance.py",
         "tests/backends/test_int8.py",
         "tests/backends/test_moe.py",
+        "tests/backends/test_recurrent_ops.py",
         "tests/backends/test_same_bits.py",
         "tests/backends/test_vector_math.py",
         "tests/models/test_tiny_bert.py",

@@ -116,7 +116,7 @@ def test_forks_do_not_see_one_another(model, alone):
 
 def test_a_prompt_is_run_again_from_the_boundary_before_its_end(model, alone):
     with cache_of(model) as cache:
-        for end in range(40, 110):
+        for end in range(40, 110, 5):
             sequence = cache.sequence()
             sequence.slots.prompt_end = end
             run(model, sequence, TOKENS[: end // 2], "none")
@@ -181,6 +181,50 @@ def test_states_of_a_long_prompt_are_remembered_within_their_budget(model):
         assert cache.start(TOKENS.tolist()).length == 1984
 
 
+def test_states_of_long_prompts_leave_the_slots_that_sequences_need(model, monkeypatch):
+    """Eight prompts beside one another never wait for a slot, though each would keep states of its middle."""
+    monkeypatch.setattr("lattice_inference.state.recurrent_slots.MARK_TOKENS", 64)
+    with cache_of(model, tokens=8192, slots=45 + 6, prefix_bytes=10**9, sequences=8) as cache:
+        sequences = [cache.sequence() for _ in range(8)]
+        for sequence in sequences:
+            sequence.slots.prompt_end = 700
+            for start in range(0, 700, 70):
+                run(model, sequence, TOKENS[start : start + 70], "none")
+        assert cache.slots.used > 8
+        for token in TOKENS[:70]:
+            model.run([(sequence, np.array([token], np.int32), "last") for sequence in sequences])
+
+
+@pytest.mark.slow
+def test_a_conversation_runs_only_what_differs(model):
+    """A template writes the header of an answer otherwise once it is answered, and drops what was thought."""
+    rng = np.random.default_rng(3)
+
+    def drawn(count):
+        return rng.integers(2, VOCABULARY, count).tolist()
+
+    with cache_of(model, tokens=4096) as cache:
+        sequence, history = cache.sequence(), []
+        for _turn in range(20):
+            prompt = [*history, *drawn(int(rng.integers(5, 60))), 1, 1, 1, 0, 0]  # it ends with a header of five tokens
+            common = 0
+            while common < min(sequence.length, len(prompt) - 1) and sequence.token_ids[common] == prompt[common]:
+                common += 1
+            sequence.rewind(common)
+            sequence.slots.prompt_end = len(prompt)
+            rows = rows_run(model, lambda prompt=prompt: run(model, sequence, prompt[sequence.length :], "last"))
+            assert rows <= len(prompt) - common + DELTA_BLOCK
+            thought, answer = drawn(int(rng.integers(1, 90))), drawn(int(rng.integers(1, 50)))
+            for token in [*thought, *answer]:
+                logits = run(model, sequence, [token])
+            with cache_of(model) as other:
+                fresh = (
+                    run(model, other.sequence(), [*prompt, *thought, *answer], "last") if len(prompt) < 900 else logits
+                )
+            assert np.array_equal(logits, fresh)
+            history = [*prompt[:-2], *answer]
+
+
 def test_a_full_cache_forgets_states_before_it_refuses_and_nothing_changes(model, alone):
     with cache_of(model, slots=6, prefix_bytes=10**7) as cache:
         first = cache.sequence()
@@ -222,6 +266,7 @@ def test_a_step_that_fails_leaves_the_state_as_it_was(model, alone, monkeypatch)
         assert np.array_equal(run(model, sequence, TOKENS[70:150]), alone[70:])
 
 
+@pytest.mark.slow
 def test_a_saved_state_goes_on_in_another_process(model, alone, tmp_path):
     path = tmp_path / "saved"
     with cache_of(model) as cache:

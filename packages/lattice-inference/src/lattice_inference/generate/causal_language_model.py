@@ -30,6 +30,7 @@ from lattice_inference.models.family import LOGITS, CausalConfig
 from lattice_inference.models.opened_model import OpenedModel, open_model
 from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
+from lattice_inference.state.recurrent_slots import slots_for
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.token_ids import checked_token_ids
 from lattice_inference.value_text import value_text
@@ -302,15 +303,12 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         )
 
     def _slots(self, sequences: int, prefix_bytes: int) -> int:
-        """Return the slots of recurrent state of a cache.
-
-        A sequence has the present one, the block before, one that is written, and two marks.
-        """
+        """Return the slots of recurrent state of a cache: for sequences, and for remembered states."""
         specs = self._program.recurrent_specs
         if not specs:
             return 0
         nbytes = sum(4 * math.prod(spec.shape) for spec in specs)  # a slot has more
-        return 5 * (sequences + 1) + min(prefix_bytes // nbytes, MOST_STATES)
+        return slots_for(sequences) + min(2 * (prefix_bytes // nbytes), MOST_STATES)
 
     def forward(self, extensions: Sequence[Extension]) -> npt.NDArray[np.float32]:
         """Run new tokens of several sequences of one cache, each at the end of its sequence.

@@ -75,7 +75,9 @@ class KvCache:
         pages, slot_pages = min(storage.pages, prefix_bytes // storage.page_bytes), 0
         self._marks = 0
         if storage.recurrent is not None:
-            self.slots = SlotPool(storage.recurrent, self._lock, lambda: self._prefixes.evict_state())
+            self.slots = SlotPool(
+                storage.recurrent, self._lock, lambda: self._prefixes.evict_state(), sequences=sequences or 0
+            )
             self.most_sequences = sequences
             slot_pages = -(-storage.recurrent.slot_bytes // storage.page_bytes)
             pages = prefix_bytes // storage.page_bytes

@@ -11,13 +11,21 @@ from lattice_inference.errors import CacheFullError
 from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
 from lattice_inference.state.page_pool import PagePool
 
-__all__ = ["HEADER_TOKENS", "MARK_TOKENS", "SequenceSlots", "SlotPool"]
+__all__ = ["HEADER_TOKENS", "MARK_TOKENS", "SequenceSlots", "SlotPool", "slots_for"]
 
 HEADER_TOKENS = 8
 """The most tokens at a prompt's end that a template may write otherwise in the next turn: the header of the answer."""
 
 MARK_TOKENS = 1024
 """The tokens of a long prompt between two marks that are kept for other sequences."""
+
+
+def slots_for(sequences: int) -> int:
+    """Return the slots of so many sequences, and one more that rests.
+
+    Each has the present slot, the block before, one that is written, and two marks.
+    """
+    return 5 * (sequences + 1)
 
 
 class SlotPool:
@@ -30,10 +38,12 @@ class SlotPool:
         storage: the backend's slots.
         lock: guards the counts.
         evict: drops a remembered slot, or returns False.
+        sequences: the sequences whose slots are never taken for what others may need later.
     """
 
-    def __init__(self, storage: SlotStorage, lock: RLock, evict: Callable[[], bool]) -> None:
+    def __init__(self, storage: SlotStorage, lock: RLock, evict: Callable[[], bool], *, sequences: int = 0) -> None:
         self.storage = storage
+        self._reserve = slots_for(sequences) if sequences else 0
         self._pool = PagePool(storage.slots)
         self._lock = lock
         self._evict = evict
@@ -46,9 +56,9 @@ class SlotPool:
         return self.storage.slots - self._pool.free
 
     @property
-    def free(self) -> int:
-        """How many slots have no holder."""
-        return self._pool.free
+    def has_spare(self) -> bool:
+        """Whether more slots are free than sequences need."""
+        return self._pool.free > self._reserve
 
     def take(self, writer: SequenceSlots) -> int:
         """Return a free slot whose writer is ``writer``; forget remembered ones if there is none.
@@ -257,7 +267,7 @@ class SequenceSlots:
                 self.prompt_end // DELTA_BLOCK,
                 (self.prompt_end - HEADER_TOKENS) // DELTA_BLOCK,
             )
-        if self._more_marks and end // MARK_TOKENS > position // MARK_TOKENS:
+        if self._more_marks and end // MARK_TOKENS > position // MARK_TOKENS and self._pool.has_spare:
             is_wanted = True
         if not is_wanted or here.base == 0 or any(mark.base == here.base for mark in self._marks):
             return
