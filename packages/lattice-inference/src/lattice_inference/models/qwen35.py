@@ -225,7 +225,8 @@ class Qwen35Layers(DecoderLayers):
 def _rows_of_parts(tensor: str, parts: Sequence[int], wanted: Sequence[int], heads: int, depth: int) -> WeightRef:
     """Name rows of a matrix that has the rows of each part for one head, then for the next.
 
-    A head has ``parts[0]`` rows of the first part. The result has all heads' rows of the first wanted part, then those of the second.
+    A head has ``parts[0]`` rows of the first part. The result has all heads' rows of the first wanted part, then those of
+    the second.
     """
     count = math.gcd(*(parts[part] for part in wanted))  # runs of one length
     starts = [
