@@ -38,10 +38,12 @@ def load(name: str, folder: Path) -> Any:
     import torch
     import transformers
 
-    changes = files.CASES[name]
+    changes = files.NEXT if name == "next" else files.CASES[name]
     directory = files.write(folder / name, changes)
     has_experts = "_moe" in files.text_of(changes)["model_type"]
     kind = transformers.Qwen3_5MoeForCausalLM if has_experts else transformers.Qwen3_5ForCausalLM
+    if name == "next":
+        kind, has_experts = transformers.Qwen3NextForCausalLM, True
     options = {"experts_implementation": "eager"} if has_experts else {}  # the others take no widths such as these
     model, report = kind.from_pretrained(directory, dtype=torch.float32, output_loading_info=True, **options)
     assert not any(report.values()), report
@@ -49,7 +51,7 @@ def load(name: str, folder: Path) -> Any:
 
 
 def logits(model: Any, name: str) -> npt.NDArray[np.float32]:
-    """Logits at some rows."""
+    """Return logits at some rows."""
     import torch
 
     with torch.no_grad():
@@ -97,7 +99,7 @@ def main() -> None:
     arguments = parser.parse_args()
     outputs = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in files.CASES:
+        for name in (*files.CASES, "next"):
             model = load(name, Path(folder))
             outputs[f"logits-{name}"] = logits(model, name)
             if name in MTP_CASES:

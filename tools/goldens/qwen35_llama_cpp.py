@@ -18,15 +18,14 @@ from qwen3_llama_cpp import MARGIN, PROMPT, SEEDS, TESTS, generated, name_bytes
 
 TARGET = TESTS / "data" / "qwen35" / "llama_cpp.json"
 
-import qwen3_files  # noqa: E402  qwen3_llama_cpp made it visible
-import qwen35_files as files  # noqa: E402
+import qwen35_files as files  # noqa: E402  qwen3_llama_cpp made it visible
 from drawn_checkpoints import draw_ids  # noqa: E402
 from qwen35_gguf import write_gguf_py  # noqa: E402
 
 
 def case(name: str, folder: Path) -> dict[str, Any]:
     """Return the first seed whose margins are clear, with its tokens."""
-    changes = files.CASES[name] | files.FOR_LLAMA_CPP | {"vocab_size": qwen3_files.SMALL_VOCAB}
+    changes = files.changes_for_llama_cpp(name)
     for number in range(SEEDS):
         seed = f"llama.cpp {number}"
         directory = files.write(folder / f"{name}-{number}", changes, seed=seed)
@@ -45,7 +44,7 @@ def main() -> None:
     import xllamacpp
 
     with tempfile.TemporaryDirectory() as name:
-        cases = {kind: case(kind, Path(name)) for kind in ("double", "triple", "experts")}
+        cases = {kind: case(kind, Path(name)) for kind in ("double", "triple", "experts", "next")}
     if arguments.check:
         old = json.loads(TARGET.read_text())["cases"]
         assert {kind: found["tokens"] for kind, found in old.items()} == {

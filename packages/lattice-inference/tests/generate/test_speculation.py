@@ -218,8 +218,8 @@ class TestBits:
         prompt = f"{code}\n{code}\n{code}\ndef area(width"
         with load_model(smollm2) as model, Session(model) as session:
             for config in (
-                GenerateConfig.greedy(40),
-                GenerateConfig(max_new_tokens=40, temperature=0.5, repetition_penalty=1.0, seed=2, logprobs=1),
+                GenerateConfig.greedy(24),
+                GenerateConfig(max_new_tokens=24, temperature=0.5, repetition_penalty=1.0, seed=2, logprobs=1),
             ):
                 steps.clear()
                 expected = session.generate(prompt, config)

@@ -51,8 +51,18 @@ CASES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
+#: Qwen3-Next: the same network with other names, and a layer without experts.
+NEXT: dict[str, Any] = CASES["experts"] | {
+    "model_type": "qwen3_next",
+    "intermediate_size": 56,
+    "linear_num_value_heads": 6,
+    "linear_value_head_dim": 24,
+    "mlp_only_layers": [1],
+    "norm_topk_prob": True,
+}
+
 #: Changes for llama.cpp, which takes keys and values of one width.
-FOR_LLAMA_CPP = {"linear_key_head_dim": 16, "linear_value_head_dim": 16}
+FOR_LLAMA_CPP = {"linear_key_head_dim": 16, "linear_value_head_dim": 16, "vocab_size": qwen3_files.SMALL_VOCAB}
 
 
 def text_of(changes: dict[str, Any]) -> dict[str, Any]:
@@ -98,6 +108,7 @@ def config_of(changes: dict[str, Any], *, with_vision: bool = False) -> dict[str
     """Return a config.json."""
     text = text_of(changes)
     stem = "Qwen3_5Moe" if "_moe" in text["model_type"] else "Qwen3_5"
+    stem = "Qwen3Next" if text["model_type"] == "qwen3_next" else stem
     if not with_vision:
         return text | {"architectures": [f"{stem}ForCausalLM"]}
     outer = text["model_type"].removesuffix("_text")
@@ -108,6 +119,12 @@ def config_of(changes: dict[str, Any], *, with_vision: bool = False) -> dict[str
         "vision_config": {"model_type": outer, "depth": 1},  # the name that old files have
         "tie_word_embeddings": text["tie_word_embeddings"],
     }
+
+
+def changes_for_llama_cpp(name: str) -> dict[str, Any]:
+    """Return the changes of a case that llama.cpp runs, with the small tokenizer's vocabulary."""
+    every = {**CASES, "next": NEXT | {"mlp_only_layers": []}}
+    return every[name] | FOR_LLAMA_CPP
 
 
 def is_linear(text: dict[str, Any], layer: int) -> bool:
@@ -125,7 +142,8 @@ def _shapes(text: dict[str, Any], prefix: str) -> dict[str, list[int]]:
     for layer in range(text["num_hidden_layers"]):
         at = f"{prefix}layers.{layer}."
         shapes |= _linear_shapes(text, at) if is_linear(text, layer) else _attention_shapes(text, at)
-        shapes |= _block_shapes(text, at)
+        is_dense = "num_experts" in text and layer in text.get("mlp_only_layers", [])
+        shapes |= _block_shapes(text if not is_dense else {**text, "num_experts": 0}, at)
     return shapes
 
 
@@ -133,11 +151,19 @@ def _linear_shapes(text: dict[str, Any], at: str) -> dict[str, list[int]]:
     hidden, heads = text["hidden_size"], text["linear_num_value_heads"]
     inner = heads * text["linear_value_head_dim"]
     channels = 2 * text["linear_num_key_heads"] * text["linear_key_head_dim"] + inner
-    return {
+    products = {
         f"{at}linear_attn.in_proj_qkv.weight": [channels, hidden],
         f"{at}linear_attn.in_proj_z.weight": [inner, hidden],
         f"{at}linear_attn.in_proj_a.weight": [heads, hidden],
         f"{at}linear_attn.in_proj_b.weight": [heads, hidden],
+    }
+    if text["model_type"] == "qwen3_next":
+        products = {
+            f"{at}linear_attn.in_proj_qkvz.weight": [channels + inner, hidden],
+            f"{at}linear_attn.in_proj_ba.weight": [2 * heads, hidden],
+        }
+    return {
+        **products,
         f"{at}linear_attn.conv1d.weight": [channels, 1, text["linear_conv_kernel_dim"]],
         f"{at}linear_attn.A_log": [heads],
         f"{at}linear_attn.dt_bias": [heads],
@@ -162,7 +188,7 @@ def _attention_shapes(text: dict[str, Any], at: str) -> dict[str, list[int]]:
 def _block_shapes(text: dict[str, Any], at: str) -> dict[str, list[int]]:
     hidden = text["hidden_size"]
     shapes = {f"{at}input_layernorm.weight": [hidden], f"{at}post_attention_layernorm.weight": [hidden]}
-    if "_moe" not in text["model_type"]:
+    if not text.get("num_experts"):
         return shapes | _feed_forward(f"{at}mlp.", hidden, text["intermediate_size"])
     for expert in range(text["num_experts"]):
         shapes |= _feed_forward(f"{at}mlp.experts.{expert}.", hidden, text["moe_intermediate_size"])

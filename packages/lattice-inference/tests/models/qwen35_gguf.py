@@ -41,11 +41,16 @@ def write_gguf_py(
     text = config.get("text_config", config)
     has_experts = "num_experts" in text
     architecture = gguf.MODEL_ARCH.QWEN35MOE if has_experts else gguf.MODEL_ARCH.QWEN35
+    is_next = text["model_type"] == "qwen3_next"
+    if is_next:
+        architecture = gguf.MODEL_ARCH.QWEN3NEXT
     tensors = {
         name.replace("model.language_model.", "model."): array
         for name, array in load_file(directory / "model.safetensors").items()
         if "visual" not in name
     }
+    if is_next:
+        tensors = _split_products(tensors, text)
     layers = text["num_hidden_layers"]
     extra = int(any(name.startswith("mtp.") for name in tensors))
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
@@ -71,7 +76,7 @@ def write_gguf_py(
             assert target is not None, name
         if target in drop:
             continue
-        array = _converted(name, array, text)
+        array = _converted(name, array, text, tiled=not is_next)
         block = 1 if kind is None else gguf.GGML_QUANT_SIZES[kind][0]
         is_kept = "ffn_gate_inp" in target or "conv1d" in target  # llama.cpp leaves these in F32
         if kind is not None and array.ndim >= 2 and array.shape[-1] % block == 0 and not is_kept:
@@ -120,8 +125,24 @@ def _is_linear(text: dict[str, Any], layer: int) -> bool:
     return bool((layer + 1) % text["full_attention_interval"])
 
 
-def _converted(name: str, array: np.ndarray, text: dict[str, Any]) -> np.ndarray:
-    """Return a tensor as llama.cpp's converter writes it."""
+def _split_products(tensors: dict[str, np.ndarray], text: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return the tensors of a Qwen3-Next with queries, keys and values of all heads together, and z by itself."""
+    heads, key, hidden = text["linear_num_key_heads"], text["linear_key_head_dim"], text["hidden_size"]
+    found = {}
+    for name, array in tensors.items():
+        if "in_proj_qkvz" not in name:
+            found[name] = array
+            continue
+        by_head = array.reshape(heads, -1, hidden)
+        wide = (by_head.shape[1] - 2 * key) // 2
+        q, k, v, z = np.split(by_head, [key, 2 * key, 2 * key + wide], axis=1)
+        found[name.replace("qkvz", "qkv")] = np.concatenate([part.reshape(-1, hidden) for part in (q, k, v)])
+        found[name.replace("qkvz", "z")] = z.reshape(-1, hidden)
+    return found
+
+
+def _converted(name: str, array: np.ndarray, text: dict[str, Any], *, tiled: bool) -> np.ndarray:
+    """Return a tensor as llama.cpp's converter writes it; ``tiled``: with value heads in its order."""
     groups, heads = text["linear_num_key_heads"], text["linear_num_value_heads"]
     width = text["linear_value_head_dim"]
     others = 2 * groups * text["linear_key_head_dim"]
@@ -131,7 +152,7 @@ def _converted(name: str, array: np.ndarray, text: dict[str, Any]) -> np.ndarray
         array = array.squeeze(1)
     elif not name.endswith("linear_attn.norm.weight") and ("norm.weight" in name or "_norm_" in name):
         array = array + np.float32(1)
-    if "linear_attn." not in name:
+    if "linear_attn." not in name or not tiled:
         return array
     if "in_proj_qkv." in name or "conv1d" in name:
         return np.concatenate([array[:others], _tiled(array[others:], groups, heads, width)])

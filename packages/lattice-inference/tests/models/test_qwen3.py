@@ -220,7 +220,7 @@ def test_a_head_that_differs_from_the_embedding_it_is_said_to_be_is_refused(tmp_
             load(directory)
 
 
-@pytest.mark.parametrize("model_type", ["qwen3_next", "qwen4_exp"])
+@pytest.mark.parametrize("model_type", ["qwen4_exp"])
 def test_relatives_that_are_not_built_are_refused_by_name(tmp_path, model_type):
     directory = directory_of(tmp_path / "m", {"vocab_size": 64, "model_type": model_type})
     for load in (load_model, partial(load_encoder, pooling="last")):

@@ -10,10 +10,12 @@ import pytest
 
 import qwen3_files
 import qwen35_files as files
+from drawn_adapters import adapter_of_linears
 from drawn_checkpoints import draw_ids
-from lattice_inference import Extension, load_model
+from lattice_inference import Extension, LoraAdapter, load_model, merge_adapter
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.errors import UnsupportedError
+from lattice_inference.lora import save_gguf
 from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.models.opened_model import open_model
 from lattice_inference.quantize import Calibrator, quantize_gguf, quantize_int8
@@ -61,6 +63,19 @@ def test_logits_equal_those_of_transformers_at_every_length(tmp_path, outputs, n
     assert np.abs(got - outputs[f"logits-{name}"][:200]).max() <= 1e-4
 
 
+def test_qwen3_next_is_the_same_network(tmp_path, outputs):
+    ids = ids_of("next")[:200]
+    with load_model(files.write(tmp_path / "m", files.NEXT, fused=True)) as model:
+        got = all_logits(model, ids, dtype="float32")
+        assert np.abs(got - outputs["logits-next"][:200]).max() <= 1e-4
+        assert all_logits(model, ids[:60], [1] * 60, dtype="float32").tobytes() == got[:60].tobytes()
+    directory = files.write(tmp_path / "n", files.NEXT | {"mlp_only_layers": []})  # as GGUF files have them
+    path = write_gguf_py(tmp_path / "n.gguf", directory, with_tokenizer=False)
+    with load_model(path) as model, load_model(directory) as same:
+        wanted = all_logits(same, ids, dtype="float32")
+        assert np.abs(all_logits(model, ids, dtype="float32") - wanted).max() <= 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(files.CASES))
 def test_logits_equal_those_of_transformers_after_long_texts(tmp_path, outputs, name):
@@ -84,8 +99,7 @@ def test_logits_are_those_of_the_reference_in_float64(tmp_path, name):
 @pytest.mark.parametrize("name", list(LLAMA_CPP))
 def test_the_most_likely_tokens_are_those_of_llama_cpp(tmp_path, name):
     case = LLAMA_CPP[name]
-    changes = files.CASES[name] | files.FOR_LLAMA_CPP | {"vocab_size": qwen3_files.SMALL_VOCAB}
-    directory = files.write(tmp_path / "m", changes, seed=case["seed"])
+    directory = files.write(tmp_path / "m", files.changes_for_llama_cpp(name), seed=case["seed"])
     for path in (write_gguf_py(tmp_path / "m.gguf", directory), directory):
         with load_model(path) as model, model.open_cache(tokens=64) as cache:
             sequence, tokens = cache.sequence(), list(case["prompt"])
@@ -166,6 +180,46 @@ def test_int8_files_are_refused_by_name_and_calibrations_work(tmp_path):
     with load_model(directory, precision="int8", calibration=calibration) as model, load_model(directory) as exact:
         difference = np.abs(all_logits(model, ids) - all_logits(exact, ids)).mean()
     assert 0 < difference < 0.2
+
+
+@pytest.mark.parametrize("form", ["text", "vision", "gguf"])
+def test_adapters_change_every_linear_beside_the_model_as_merged(tmp_path, form):
+    same_heads = {"linear_num_value_heads": 2, "tie_word_embeddings": False}
+    path = files.write(tmp_path / "m", same_heads, with_vision=form == "vision")
+    if form == "gguf":
+        path = write_gguf_py(tmp_path / "m.gguf", path, with_tokenizer=False)
+    ids = draw_ids("adapted", 40, files.VOCAB)
+    with load_model(path) as model:
+        linears = {name.split(".")[-1] for name in model.adapter_sites}
+        assert {"q_proj", "o_proj", "in_proj_qkv", "in_proj_a", "out_proj", "down_proj", "lm_head"} <= linears
+        adapter = adapter_of_linears("qwen3.5", model.adapter_sites, rank=2, scales=[0.5, 2.0])
+        model.attach_adapter(adapter, "drawn")
+        plain = all_logits(model, ids)
+        with model.open_cache(tokens=64) as cache:
+            beside = model.forward([Extension(cache.sequence(adapter="drawn"), ids, "all")])
+    target = tmp_path / ("merged.gguf" if form == "gguf" else "merged")
+    merge_adapter(path, adapter, target)
+    with load_model(target) as model:
+        merged = all_logits(model, ids)
+    assert np.abs(plain - merged).max() > 0.1
+    assert np.abs(beside - merged).max() < 1e-3
+
+
+def test_adapters_of_value_heads_in_another_order_are_refused(tmp_path):
+    directory = files.write(tmp_path / "m", {})
+    path = write_gguf_py(tmp_path / "m.gguf", directory, with_tokenizer=False)
+    with load_model(directory) as model:
+        linears = model.adapter_sites
+    whole = adapter_of_linears("order", linears, rank=2, scales=[1.0])
+    of_attention = LoraAdapter({name: site for name, site in whole.sites.items() if "linear_attn" not in name})
+    with load_model(path) as model:
+        model.attach_adapter(of_attention, "attention")
+        with pytest.raises(UnsupportedError, match="value heads have another order in GGUF files"):
+            model.attach_adapter(whole, "whole")
+    with pytest.raises(UnsupportedError, match="value heads have another order in GGUF files"):
+        merge_adapter(path, whole, tmp_path / "merged.gguf")
+    with pytest.raises(UnsupportedError, match="value heads have another order in GGUF files"):
+        save_gguf(whole, tmp_path / "adapter.gguf", base=directory)
 
 
 @pytest.mark.parametrize("form", ["directory", "gguf"])

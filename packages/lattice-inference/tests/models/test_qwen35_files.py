@@ -59,7 +59,7 @@ LINEAR = "model.layers.1.linear_attn."
         (rope(mrope_section="211"), {}, ModelConfigError, "mrope_section"),
         (rope(partial_rotary_factor=0.07), {}, ModelConfigError, "head_dim"),
         ({"architectures": ["Qwen3_5ForTokenClassification"]}, {}, UnsupportedError, "Qwen3_5ForTokenClassification"),
-        ({"model_type": "qwen3_next"}, {}, UnsupportedError, "model_type is 'qwen3_next'"),
+        ({"model_type": "qwen3_next"}, {}, UnsupportedError, "built are Qwen3NextForCausalLM"),
         ({"quantization_config": {}}, {}, UnsupportedError, "quantization_config"),
         ({"num_hidden_layers": 900}, {}, CheckpointError, "layers.4"),
         ({"num_hidden_layers": 3}, {}, CheckpointError, "num_hidden_layers is 3"),

@@ -14,6 +14,7 @@ import qwen3_files
 import qwen35_files as files
 from drawn_checkpoints import draw_ids
 from lattice_inference import Extension, GenerateConfig, Session, SessionConfig, load_model
+from lattice_inference.cli import main
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.state.hidden_rows import HiddenRows
 from qwen35_gguf import write_gguf_py
@@ -165,7 +166,7 @@ def test_a_batch_speculates_with_the_same_texts(tmp_path):
 
 def test_without_the_layer_it_is_refused_by_name(tmp_path):
     path = files.write(tmp_path / "without", TEXT)
-    with pytest.raises(UnsupportedError, match=r"needs heads for further tokens .MTP., and the files hold none"):
+    with pytest.raises(UnsupportedError, match="and the files hold none"):
         load_model(path, mtp=True)
     with load_model(directory_of(tmp_path / "m")) as model:
         with model.open_cache(tokens=64) as cache, pytest.raises(InvalidInputError, match="pass mtp=True"):
@@ -183,6 +184,36 @@ def test_without_the_layer_it_is_refused_by_name(tmp_path):
         model.predict(cache.sequence(), 0, np.zeros(1, np.int32), np.zeros((1, 39), np.float32))
     config = json.loads((path / "config.json").read_text())
     assert config["mtp_num_hidden_layers"] == 1
+
+
+def test_the_reference_runs_the_layer(tmp_path, outputs):
+    path = files.write(tmp_path / "m", files.CASES["double"], with_mtp=True)
+    ids = np.array(draw_ids("qwen3.5:double", 40, files.VOCAB), np.int32)
+    hidden = outputs["hidden-double"][:39]
+    with (
+        load_model(path, backend="reference", mtp=True) as model,
+        model.open_cache(tokens=64, dtype="float32") as cache,
+    ):
+        sequence = cache.sequence()
+        sequence.hidden = HiddenRows()
+        model.forward([Extension(sequence, ids, "none")])
+        assert np.abs(sequence.hidden.between(0, 39) - hidden).max() <= 1e-4
+        logits, _ = model.predict(sequence, 0, ids[1:], hidden)
+    assert np.abs(logits[0] - outputs["mtp-double"][38]).max() <= 1e-5
+
+
+def test_the_command_line_drafts_by_the_layer(tmp_path, capsys):
+    command = ["generate", "--model", str(foretelling(tmp_path / "m")), "--json", "--max-tokens", "30", "--seed", "1"]
+    found = []
+    for more in ([], ["--speculate", "mtp"]):
+        assert main([*command, "--temperature", "0", *more, "some text"]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["token_ids"] == found[1]["token_ids"]
+    assert found[1]["drafted_tokens"] == found[1]["accepted_tokens"]
+    assert (
+        main([*command[:2], str(directory_of(tmp_path / "n", mtp_num_hidden_layers=0)), "--speculate", "mtp", "x"]) == 1
+    )
+    assert "the files hold none" in capsys.readouterr().err
 
 
 def test_rows_are_replaced_from_a_position_on_and_dropped_before_one():

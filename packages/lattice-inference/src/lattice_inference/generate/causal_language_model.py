@@ -219,7 +219,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         self,
         sequence: CachedSequence,
         position: int,
-        token_ids: npt.NDArray[np.int32],
+        token_ids: Sequence[int] | npt.NDArray[np.int32],
         hidden: npt.NDArray[np.float32],
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Predict the token after the next one, by the layer for further tokens (MTP).
@@ -231,7 +231,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         Args:
             sequence: the sequence.
             position: the position t of the first row.
-            token_ids: (T,) int32, the tokens from t + 1 on.
+            token_ids: T ids, the tokens from t + 1 on.
             hidden: (T, width) float32, the model's rows from t on; or the layer's own row, to predict one token more.
 
         Returns:
@@ -244,7 +244,13 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         """
         if not self.mtp_layers:
             raise InvalidInputError(f"{self.directory} was loaded without layers for further tokens: pass mtp=True")
-        return self._program.predict(sequence, position, token_ids, hidden)
+        if not isinstance(sequence, CachedSequence) or not isinstance(hidden, np.ndarray):
+            raise InvalidInputError(
+                "predict takes a sequence of a cache, open_cache()'s, and hidden as an array of rows"
+            )
+        position = check_count("position", position, least=0, most=self.context_length)
+        ids = np.array(checked_token_ids(token_ids, "token_ids"), np.int32)
+        return self._program.predict(sequence, position, ids, hidden)
 
     def open_cache(
         self,

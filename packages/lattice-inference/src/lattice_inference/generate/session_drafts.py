@@ -44,8 +44,8 @@ class SessionDrafts:
         """
         if config.speculate == "mtp" and not self._model.mtp_layers:
             raise UnsupportedError(
-                f"speculate='mtp' needs heads for further tokens (MTP), and {self._model.directory} has none, or was "
-                "loaded without mtp=True: use 'ngram' or a draft model"
+                f"speculate='mtp' needs heads for further tokens (MTP), and {self._model.directory} has none, or was loaded "
+                "without mtp=True: use 'ngram' or a draft model"
             )
         if config.speculate == "self":
             raise UnsupportedError(

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from lattice_inference.checkpoint.tensor_rows import parse_rows
 from lattice_inference.graph.fusion import ACTIVATIONS
-from lattice_inference.graph.program import Buffer, Op, Program, View
+from lattice_inference.graph.program import Buffer, Op, Program, View, WeightRef
 
 __all__ = ["add_low_rank", "linear_sites"]
 
@@ -18,7 +18,7 @@ __all__ = ["add_low_rank", "linear_sites"]
 def linear_sites(program: Program) -> dict[str, tuple[int, int]]:
     """Return the shape of every weight that one linear multiplies by, by the tensor's name.
 
-    Such a weight is a whole tensor.
+    Such a weight is a whole tensor, or runs of rows of one tensor. Each run is then a site.
 
     ``program`` is as a model wrote it, before fusion.
     """
@@ -28,7 +28,21 @@ def linear_sites(program: Program) -> dict[str, tuple[int, int]]:
             weight = op.weights["weight"]
             if len(weight.sources) == 1 and parse_rows(weight.sources[0]) is None:
                 sites[weight.sources[0]] = (weight.shape[0], weight.shape[1])
+            else:
+                sites |= _runs_of_rows(weight)
     return sites
+
+
+def _runs_of_rows(weight: WeightRef) -> dict[str, tuple[int, int]]:
+    """Return the shape of each run of rows of a weight that one tensor gives.
+
+    Single rows are no run.
+    """
+    runs = {source: rows for source in weight.sources if (rows := parse_rows(source)) is not None}
+    is_one = len(runs) == len(weight.sources) and len({rows.tensor for rows in runs.values()}) == 1
+    if not is_one or any(rows.end - rows.first < 2 for rows in runs.values()):
+        return {}
+    return {source: (rows.end - rows.first, weight.shape[1]) for source, rows in runs.items()}
 
 
 def add_low_rank(program: Program, sites: Mapping[str, tuple[int, int]]) -> Program:

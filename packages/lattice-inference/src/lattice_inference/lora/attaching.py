@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_path, checked_flag
 from lattice_inference.backends.protocol import AdaptingProgram
+from lattice_inference.checkpoint.tensor_rows import parse_rows
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.lora.adapter import LoraAdapter, LoraSite, RowOrder
 from lattice_inference.lora.attached_adapter import AttachedAdapter
-from lattice_inference.lora.base_sites import turned
+from lattice_inference.lora.base_sites import refuse_other_order, turned
 from lattice_inference.lora.hook import LoraHook
 from lattice_inference.lora.loading import load_adapter_file
 from lattice_inference.models.adapter_sites import AdapterBase, AdapterSites, module_stem
@@ -28,11 +29,15 @@ __all__ = ["AdapterPlace", "ModelAdapters", "adapter_places"]
 
 @dataclass(frozen=True)
 class AdapterPlace:
-    """Where a linear is in the program that runs."""
+    """Where a linear is in the program that runs.
+
+    ``parts`` names runs of its rows, if these are sites.
+    """
 
     module: str
     tensor: str
     shape: tuple[int, int]
+    parts: tuple[str, ...] = ()
 
 
 class ModelAdapters:
@@ -169,10 +174,20 @@ class ModelAdapters:
             raise InvalidInputError(
                 f"{adapter.source}: is an adapter of {adapter.architecture}, and {self._base.path} is a {architecture}"
             )
+        refuse_other_order(adapter, self._sites, self._base.config, self._base.path, is_gguf=self._base.is_gguf)
         interleaved = self._base.is_gguf and architecture in self._sites.interleaved
         order: RowOrder = "interleaved" if interleaved else "half"
         ordered = turned(adapter, self._sites, self._base.config, order)
-        return {self._places[module_stem(module)].tensor: site for module, site in ordered.sites.items()}
+        factors: dict[str, LoraSite] = {}
+        for module, site in ordered.sites.items():
+            place = self._places[module_stem(module)]
+            if not place.parts:
+                factors[place.tensor] = site
+            for part in place.parts:
+                rows = parse_rows(part)
+                assert rows is not None  # parts are runs of rows
+                factors[part] = LoraSite(site.a, site.b[rows.first : rows.end], site.scale)
+        return factors
 
     def _refuse_tied_head(self, adapter: LoraHook, source: str) -> None:
         for module in adapter.sites:
@@ -187,10 +202,19 @@ def adapter_places(sites: AdapterSites, tensors: Mapping[str, tuple[int, int]]) 
     """Return the linears of a program that adapters may change, by the stems of their paths."""
     places: dict[str, AdapterPlace] = {}
     for tensor, shape in tensors.items():
-        name = tensor.removesuffix(".weight")
+        rows = parse_rows(tensor)
+        whole = tensor if rows is None else rows.tensor
+        name = whole.removesuffix(".weight")
         module = sites.module_of(name) if sites.pattern_of(name) is None else name
-        if module is not None:
-            places[module_stem(module)] = AdapterPlace(module, tensor, shape)
+        if module is None:
+            continue
+        stem = module_stem(module)
+        if rows is None:
+            places[stem] = AdapterPlace(module, whole, shape)
+        else:
+            parts = (*(places[stem].parts if stem in places else ()), tensor)
+            height = shape[0] + (places[stem].shape[0] if stem in places else 0)
+            places[stem] = AdapterPlace(module, whole, (height, shape[1]), parts)
     return places
 
 

@@ -23,9 +23,9 @@ from lattice_inference.lora.adapter import LoraAdapter, LoraSite, RowOrder, list
 from lattice_inference.models.adapter_sites import AdapterSites, module_stem
 from lattice_inference.models.opened_model import open_model
 
-__all__ = ["Base", "in_row_order", "open_base"]
+__all__ = ["Base", "in_row_order", "open_base", "refuse_other_order"]
 
-_PREFIXES = ("model.", "bert.", "roberta.", "")
+_PREFIXES = ("model.", "model.language_model.", "bert.", "roberta.", "")
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class Base:
             raise InvalidInputError(
                 f"{adapter.source}: is an adapter of {adapter.architecture}, and {self.path} is a {self.architecture}"
             )
+        refuse_other_order(adapter, self.sites, self.config, self.path, is_gguf=self.is_gguf)
         found: dict[str, str] = {}
         unmatched, misfits = [], []
         for module, site in adapter.sites.items():
@@ -108,6 +109,23 @@ class Base:
                 f"{len(adapter.sites)}): {listed(misfits)}"
             )
         return found
+
+
+def refuse_other_order(adapter: LoraAdapter, sites: AdapterSites, config: object, path: Path, *, is_gguf: bool) -> None:
+    """Refuse sites whose heads have another order in the adapter's file than in its base.
+
+    Raises:
+        UnsupportedError: there are such sites; they are not converted.
+    """
+    if sites.reordered is None or (adapter.architecture is not None) == is_gguf:
+        return
+    stems = sites.reordered(config)
+    found = [module for module in adapter.sites if sites.pattern_of(module) in stems]
+    if found:
+        raise UnsupportedError(
+            f"{adapter.source}: value heads have another order in GGUF files than in checkpoints of transformers, and "
+            f"{'the adapter is of the latter' if is_gguf else 'only the adapter is of the former'} ({path}): {listed(found)}"
+        )
 
 
 @contextmanager

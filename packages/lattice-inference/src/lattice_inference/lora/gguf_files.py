@@ -17,7 +17,7 @@ from lattice_inference.checkpoint.gguf import open_gguf_file
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
 from lattice_inference.lora.adapter import Float32Array, LoraAdapter, RowOrder, listed
-from lattice_inference.lora.base_sites import in_row_order, open_base
+from lattice_inference.lora.base_sites import in_row_order, open_base, refuse_other_order
 from lattice_inference.lora.peft_files import built_site
 from lattice_inference.models.adapter_sites import AdapterSites
 from lattice_inference.models.config_fields import ConfigFields, shown
@@ -117,6 +117,7 @@ def save_gguf(
     with open_base(base) as model:
         architecture = model.architecture
         order: RowOrder = "interleaved" if architecture in model.sites.interleaved else "half"
+        refuse_other_order(adapter, model.sites, model.config, model.path, is_gguf=True)
         names = {module: model.sites.gguf_name(module) for module in adapter.sites}
     turned = in_row_order(adapter, base, order)
     nameless = [module for module, name in names.items() if name is None]

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["AdapterBase", "AdapterSites", "module_stem"]
 
-_PREFIX = re.compile(r"(?:model\.|bert\.|roberta\.)+(?=[a-z])")
+_PREFIX = re.compile(r"(?:model\.|language_model\.|bert\.|roberta\.)+(?=[a-z])")
 _LAYER_NUMBER = re.compile(r"(?<=\.)[0-9]{1,9}(?=\.)")
 
 
@@ -31,6 +31,8 @@ class AdapterSites:
             configuration that holds the number of their heads.
         architecture: returns ``general.architecture`` for a configuration.
         interleaved: the architectures whose GGUF files interleave these rows.
+        reordered: returns, for a configuration, the stems whose heads have another order in GGUF files, in a way that is
+            not converted; None if there are none.
     """
 
     linears: Mapping[str, str | None]
@@ -38,6 +40,7 @@ class AdapterSites:
     architecture: Callable[[Any], str]
     head_counts: Mapping[str, str] = field(default_factory=dict)
     interleaved: frozenset[str] = frozenset()
+    reordered: Callable[[Any], frozenset[str]] | None = None
 
     def pattern_of(self, module: str) -> str | None:
         """Return the key of ``linears`` that a module's path belongs to; None if it is not one."""

@@ -17,7 +17,7 @@ same for a token of text, so they are positions of one axis here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from lattice_inference.checkpoint.tensor_rows import rows_name
@@ -143,15 +143,7 @@ class Qwen35Layers(DecoderLayers):
         """Add a gated delta rule and the norm of its result."""
         g, delta, names = self._g, self._hybrid.delta, self._tensors.delta
         heads = delta.value_heads
-        mixed, z, a, b = (
-            self._linear(normal, name.format(layer=layer), width, False)
-            for name, width in (
-                (names.qkv, delta.channels),
-                (names.z, delta.value_width),
-                (names.a, heads),
-                (names.b, heads),
-            )
-        )
+        mixed, z, a, b = (g.linear(normal, weight) for weight in self._inputs_of_rule(layer, normal.width))
         shape = (delta.channels, *names.conv_axes, delta.kernel)
         kernel = g.weight(f"{names.conv.format(layer=layer)}.weight", shape, use="vector")
         result = g.gated_delta_rule(
@@ -169,6 +161,26 @@ class Qwen35Layers(DecoderLayers):
         )
         weight = g.weight(f"{names.norm.format(layer=layer)}.weight", (delta.value_dim,), use="vector")
         return g.mul(g.silu(z), g.rms_norm(result, weight, epsilon=self._hybrid.rms_norm_eps, heads=heads))
+
+    def _inputs_of_rule(self, layer: int, depth: int) -> Iterator[WeightRef]:
+        """Yield the matrices of queries, keys and values together, of z, of a and of b."""
+        delta, names = self._hybrid.delta, self._tensors.delta
+        heads, shared = delta.key_heads, delta.value_heads // delta.key_heads
+        if names.qkvz is None:
+            yield self.weight(names.qkv.format(layer=layer), delta.channels, depth)
+            yield self.weight(names.z.format(layer=layer), delta.value_width, depth)
+        else:
+            tensor = f"{names.qkvz.format(layer=layer)}.weight"
+            parts = (delta.key_dim, delta.key_dim, shared * delta.value_dim, shared * delta.value_dim)
+            yield _rows_of_parts(tensor, parts, (0, 1, 2), heads, depth)
+            yield _rows_of_parts(tensor, parts, (3,), heads, depth)
+        if names.ba is None:
+            yield self.weight(names.a.format(layer=layer), delta.value_heads, depth)
+            yield self.weight(names.b.format(layer=layer), delta.value_heads, depth)
+        else:
+            tensor = f"{names.ba.format(layer=layer)}.weight"
+            yield _rows_of_parts(tensor, (shared, shared), (1,), heads, depth)
+            yield _rows_of_parts(tensor, (shared, shared), (0,), heads, depth)
 
     def _gated(self, normal: View, angles: View, layer: int) -> View:
         """Add attention whose result is multiplied by a gate."""
@@ -208,6 +220,22 @@ class Qwen35Layers(DecoderLayers):
             f"shared_{part}": self._g.weight(f"{getattr(names, part).format(layer=layer)}.weight", shape)
             for part, shape in shapes.items()
         }
+
+
+def _rows_of_parts(tensor: str, parts: Sequence[int], wanted: Sequence[int], heads: int, depth: int) -> WeightRef:
+    """Name rows of a matrix that has the rows of each part for one head, then for the next.
+
+    A head has ``parts[0]`` rows of the first part. The result has all heads' rows of the first wanted part, then those of
+    the second.
+    """
+    count = math.gcd(*(parts[part] for part in wanted))  # runs of one length
+    starts = [
+        head * sum(parts) + sum(parts[:part]) + run
+        for part in wanted
+        for head in range(heads)
+        for run in range(0, parts[part], count)
+    ]
+    return _chosen(tensor, starts, count, depth)
 
 
 def _chosen(tensor: str, starts: Sequence[int], count: int, depth: int) -> WeightRef:

@@ -1,8 +1,8 @@
 """The configuration of a Qwen3.5, read strictly from ``config.json``.
 
-Qwen3.6 and Qwen3.8 have the same network. Files of text models have the fields at the top, those with a vision part under
-``text_config``. Most layers keep a state of fixed size (a gated delta rule) in place of keys and values; the others
-attend. The model is dense or a mixture of experts.
+Qwen3.6 and Qwen3.8 have the same network, and so has Qwen3-Next, with other names. Files of text models have the fields at
+the top, those with a vision part under ``text_config``. Most layers keep a state of fixed size (a gated delta rule) in place
+of keys and values; the others attend. The model is dense or a mixture of experts.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from lattice_inference.models.experts import read_experts
 __all__ = ["MODEL_TYPES", "DeltaLayers", "Qwen35Config", "check_rope_sections", "has_text_config"]
 
 #: The values of ``model_type``: with a vision part and for text only, dense models and mixtures of experts.
-MODEL_TYPES = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
+MODEL_TYPES = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next")
+
+_NEXT = "qwen3_next"
 
 #: The most extra layers that predict further tokens.
 MAX_MTP_LAYERS = 16
 
 #: What transformers documents for fields that a file may leave out.
-_DEFAULTS: Mapping[str, object] = {"max_position_embeddings": 32_768}
+_DEFAULTS: Mapping[str, object] = {"max_position_embeddings": 32_768, "norm_topk_prob": True}
 _ROTARY_SHARE = 0.25
 _INTERVAL = 4
 _KINDS = {"linear_attention": True, "full_attention": False}
@@ -136,17 +138,18 @@ class Qwen35Config(DecoderConfig):
                     f"{where}: model_type is {shown(inner_type)}; built is {mapping['model_type']}_text"
                 )
         text = {**_DEFAULTS, **text, "tie_word_embeddings": _tied(mapping, text, source)}
+        is_next = mapping["model_type"] == _NEXT
         if has_experts and "intermediate_size" not in text:
             text = {**text, "intermediate_size": text.get("moe_intermediate_size")}
         for name in ("eos_token_id", "bos_token_id"):
             if text.get(name) is None:
                 text = {**text, name: mapping.get(name)}
         fields = ConfigFields(text, where)
-        _refuse_options(fields, text)
+        _refuse_options(fields, text, may_be_dense=is_next)
         sizes = read_decoder_sizes(fields, text, rotary_share=_ROTARY_SHARE)
         layers = sizes["num_hidden_layers"]
         _check_sections(fields, text, sizes["rotary_dim"])
-        experts = replace(read_experts(fields, text, layers), normalized=True) if has_experts else None
+        experts = read_experts(fields, text, layers) if has_experts else None
         return cls(
             windows=(0,) * layers,
             experts=experts,
@@ -159,7 +162,7 @@ class Qwen35Config(DecoderConfig):
 
 def has_text_config(mapping: Mapping[str, object]) -> bool:
     """Whether the text model's fields are under ``text_config``, as beside a vision part."""
-    return not str(mapping.get("model_type")).endswith("_text")
+    return not str(mapping.get("model_type")).endswith(("_text", _NEXT))
 
 
 def check_rope_sections(fields: ConfigFields, name: str, sections: object, rotary_dim: int) -> None:
@@ -182,9 +185,11 @@ def _has_experts(fields: ConfigFields) -> bool:
     if model_type not in MODEL_TYPES:
         known = ", ".join(map(repr, MODEL_TYPES))
         raise UnsupportedError(f"{fields.source}: model_type is {shown(model_type)}; built are {known}")
-    has_experts = "_moe" in model_type
+    has_experts = "_moe" in model_type or model_type == _NEXT
     stem = "Qwen3_5Moe" if has_experts else "Qwen3_5"
     known_classes = [f"{stem}ForConditionalGeneration", f"{stem}ForCausalLM"]
+    if model_type == _NEXT:
+        known_classes = ["Qwen3NextForCausalLM"]
     if (name := fields.only_text("architectures")) not in known_classes:
         raise UnsupportedError(f"{fields.source}: architectures is {shown(name)}; built are {', '.join(known_classes)}")
     return has_experts
@@ -205,10 +210,14 @@ def _tied(mapping: Mapping[str, object], text: Mapping[str, object], source: str
     return flags[0] if flags else False
 
 
-def _refuse_options(fields: ConfigFields, text: Mapping[str, object]) -> None:
+def _refuse_options(fields: ConfigFields, text: Mapping[str, object], *, may_be_dense: bool) -> None:
     for name, built in (("attention_bias", False), ("attn_output_gate", True), ("mlp_bias", False)):
         if fields.flag(name, default=built) is not built:
             raise UnsupportedError(f"{fields.source}: {name} is {not built}; built is {built}")
+    if may_be_dense:
+        return
+    if fields.flag("norm_topk_prob", default=True) is not True:
+        raise UnsupportedError(f"{fields.source}: norm_topk_prob is False; the family always divides by the sum")
     if text.get("mlp_only_layers") or fields.integer("decoder_sparse_step", 1, 2**31 - 1, default=1) != 1:
         raise UnsupportedError(
             f"{fields.source}: mlp_only_layers or decoder_sparse_step is set; every layer has experts"

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.errors import CheckpointError
+from lattice_inference.models.adapter_sites import AdapterSites, module_stem
 from lattice_inference.models.experts import find_expert_names, find_gguf_experts
 from lattice_inference.models.family import Family, GgufModel, Head, StoredWeights
-from lattice_inference.models.llama import find_decoder_names
+from lattice_inference.models.llama import HUGGING_FACE_NAMES, find_decoder_names
 from lattice_inference.models.llama_family import IDLE_IN_DECODER_GGUF, decoder_weights, idle_in_decoder
 from lattice_inference.models.qwen35 import build_qwen35
 from lattice_inference.models.qwen35_config import MODEL_TYPES, Qwen35Config
@@ -40,7 +41,10 @@ def _read_weights(checkpoint: Checkpoint, config: Qwen35Config, head: Head) -> S
     prefix = names.norm.removesuffix("norm")
     if config.experts is not None:
         names = replace(names, experts=find_expert_names(checkpoint, config.experts, config.hidden_size, prefix))
-    _check_queries(checkpoint, config, names)
+    if _is_next(checkpoint, f"{prefix}layers.", ".linear_attn.in_proj_qkvz.weight"):
+        at = f"{prefix}layers.{{layer}}.linear_attn.in_proj_"
+        names = replace(names, delta=replace(names.delta, qkvz=f"{at}qkvz", ba=f"{at}ba"))
+    _check_rows(checkpoint, config, names)
     stored = decoder_weights(
         config,
         names,
@@ -62,7 +66,9 @@ def _read_gguf(checkpoint: Checkpoint) -> GgufModel[Qwen35Config]:
     config, names = model.config, GGUF_QWEN35_NAMES
     if config.experts is not None:
         names = replace(names, experts=find_gguf_experts(checkpoint, config.experts, config.hidden_size))
-    _check_queries(checkpoint, config, names)
+    if _is_next(checkpoint, "blk.", ".ssm_ba.weight"):
+        names = replace(names, delta=replace(names.delta, ba="blk.{layer}.ssm_ba"))
+    _check_rows(checkpoint, config, names)
     blocks = range(config.num_hidden_layers, config.num_hidden_layers + config.mtp_layers)
     extra = "".join(rf"|blk\.{block}\..*" for block in blocks)
     weights = decoder_weights(
@@ -99,13 +105,22 @@ def _decay(logarithms: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return np.asarray(-np.exp(logarithms.astype(np.float64)), np.float32)
 
 
-def _check_queries(checkpoint: Checkpoint, config: Qwen35Config, names: Qwen35Names) -> None:
+def _is_next(checkpoint: Checkpoint, start: str, end: str) -> bool:
+    """Whether a layer has matrices as Qwen3-Next has them."""
+    return any(name.startswith(start) and name.endswith(end) for name in checkpoint.names())
+
+
+def _check_rows(checkpoint: Checkpoint, config: Qwen35Config, names: Qwen35Names) -> None:
     """Check the shape of matrices of which the program reads rows by number."""
-    shape = (2 * config.num_attention_heads * config.head_dim, config.hidden_size)
-    for layer, has_rule in enumerate(config.delta.layers):
-        name = f"{names.query.format(layer=layer)}.weight"
-        if not has_rule and name in checkpoint:  # a missing one is refused with the other tensors
-            _check_shape(checkpoint, name, shape)
+    delta, hidden = config.delta, config.hidden_size
+    for layer, has_rule in enumerate(delta.layers):
+        rows: dict[str | None, int] = {names.query: 2 * config.num_attention_heads * config.head_dim}
+        if has_rule:
+            rows = {names.delta.qkvz: delta.channels + delta.value_width, names.delta.ba: 2 * delta.value_heads}
+        for stem, count in rows.items():
+            name = f"{stem}.weight".format(layer=layer)
+            if stem is not None and name in checkpoint:  # a missing one is refused with the other tensors
+                _check_shape(checkpoint, name, (count, hidden))
 
 
 def _check_shape(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> None:
@@ -118,6 +133,26 @@ def _check_shape(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> N
         )
 
 
+#: The linears that adapters may change, by their fields in ``DecoderNames`` and in ``DeltaNames``.
+_ADAPTED = ("query", "key", "value", "attention_output", "gate", "up", "down", "output")
+_ADAPTED_IN_RULES = ("qkv", "z", "a", "b", "output")
+
+
+def _sites() -> AdapterSites:
+    theirs, ours = qwen35_names(HUGGING_FACE_NAMES), GGUF_QWEN35_NAMES
+    pairs: dict[str, str | None] = {module_stem(getattr(theirs, name)): getattr(ours, name) for name in _ADAPTED}
+    in_rules = {module_stem(getattr(theirs.delta, name)): getattr(ours.delta, name) for name in _ADAPTED_IN_RULES}
+
+    def architecture(config: Qwen35Config) -> str:
+        return "qwen35" if config.experts is None else "qwen35moe"
+
+    def reordered(config: Qwen35Config) -> frozenset[str]:
+        same = config.delta.key_heads == config.delta.value_heads
+        return frozenset() if same else frozenset(in_rules)
+
+    return AdapterSites(pairs | in_rules, "model.", architecture, reordered=reordered)
+
+
 QWEN35 = Family(
     "qwen35",
     MODEL_TYPES,
@@ -126,4 +161,5 @@ QWEN35 = Family(
     is_causal=True,
     gguf_architectures=tuple(ARCHITECTURES),
     read_gguf=_read_gguf,
+    adapter_sites=_sites(),
 )

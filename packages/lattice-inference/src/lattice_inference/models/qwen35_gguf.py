@@ -1,8 +1,8 @@
 """Qwen3.5 in GGUF files, with llama.cpp's keys.
 
 Such files hold norms as 1 + w and decays as -exp(A_log). Where there are more value heads than key heads, value heads are
-stored tiled: head h uses key head h modulo the number of key heads. Extra layers that predict further tokens are the
-blocks after the model's last one.
+stored tiled: head h uses key head h modulo the number of key heads. Those of Qwen3-Next keep the order of transformers.
+Extra layers that predict further tokens are the blocks after the model's last one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lattice_inference.models.qwen35_config import MAX_MTP_LAYERS, DeltaLayers, 
 __all__ = ["ARCHITECTURES", "Qwen35Gguf", "read_qwen35_gguf"]
 
 #: The values of ``general.architecture`` that can be read, and whether each has experts.
-ARCHITECTURES: Mapping[str, bool] = {"qwen35": False, "qwen35moe": True}
+ARCHITECTURES: Mapping[str, bool] = {"qwen35": False, "qwen35moe": True, "qwen3next": True}
 
 _INTERVAL = 4
 
@@ -86,7 +86,7 @@ def _read_delta(fields: ConfigFields, metadata: Mapping[str, object], at: str, l
         key_dim=fields.integer(f"{at}ssm.state_size", 1, MAX_HEAD_DIM),
         value_dim=inner // value_heads,
         kernel=fields.integer(f"{at}ssm.conv_kernel", 2, MOST_TAPS),
-        grouping="interleaved",
+        grouping="blocks" if at == "qwen3next." else "interleaved",
         layers=_layers_with_rule(fields, metadata, at, layers),
     )
     if delta.channels > MAX_WIDTH:

@@ -26,6 +26,8 @@ class DeltaNames:
 
     ``decay`` is -exp(A_log): a tensor of GGUF files, and worked out from ``A_log`` otherwise. ``dt_bias`` is the whole
     name, the others are without ``.weight``. Tensors of convolutions have ``conv_axes`` between channels and kernel.
+    Files of Qwen3-Next have one matrix ``qkvz`` in place of ``qkv`` and ``z``, or ``ba`` in place of ``b`` and ``a``. Its
+    rows are those of each part for one key head, then for the next.
     """
 
     qkv: str
@@ -38,6 +40,8 @@ class DeltaNames:
     dt_bias: str
     decay: str
     conv_axes: tuple[int, ...] = ()
+    qkvz: str | None = None
+    ba: str | None = None
 
 
 @dataclass(frozen=True)
