@@ -326,18 +326,19 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
         for (_, generation, _, _), length in zip(takers, before, strict=True):
             del generation.pending[: generation.sequence.length - length]
     row = 0
-    chosen: list[tuple[int, Generation, int]] = []  # with the row of each
+    chosen: list[tuple[int, Generation]] = []
+    draws, rows = [], []
     for (index, generation, is_last, drafts), extension in zip(takers, extensions, strict=True):
         if drafts:
             assert generation.speculation is not None
             row += len(extension.token_ids) - len(drafts) - 1  # several tokens without a choice were pending
             generation.speculation.hold(logits[row : row + 1 + len(drafts)], drafts)
         if is_last:
-            chosen.append((index, generation, row))
+            chosen.append((index, generation))
+            draws.append(generation.next_draw())
+            rows.append(row)
             row += 1 + len(drafts)
-    draws = [generation.next_draw() for _, generation, _ in chosen]
-    choices = sample_rows(logits, draws, [row for _, _, row in chosen])
-    for (index, generation, row), choice in zip(chosen, choices, strict=True):
+    for (index, generation), row, choice in zip(chosen, rows, sample_rows(logits, draws, rows), strict=True):
         pieces[index] += generation.take(logits[row], choice)
     return pieces
 
