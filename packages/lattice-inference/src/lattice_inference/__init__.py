@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.perplexity import Perplexity, perplexity
     from lattice_inference.generate.result import FinishReason, GenerateResult, StreamPiece
     from lattice_inference.generate.sampler import TokenLogprobs
+    from lattice_inference.generate.scheduler import Scheduler
     from lattice_inference.generate.session import Session, SessionConfig
     from lattice_inference.generate.stream import GenerationStream
     from lattice_inference.grammar.specification import Choice, Gbnf, JsonSchema, Lark, Regex
@@ -78,6 +79,7 @@ __all__ = [
     "StreamPiece",
     "GenerationStream",
     "TokenLogprobs",
+    "Scheduler",
     "JsonSchema",
     "Regex",
     "Gbnf",
@@ -147,6 +149,7 @@ _HOMES = {
     "StreamPiece": "generate.result",
     "GenerationStream": "generate.stream",
     "TokenLogprobs": "generate.sampler",
+    "Scheduler": "generate.scheduler",
     "JsonSchema": "grammar.specification",
     "Regex": "grammar.specification",
     "Gbnf": "grammar.specification",
