@@ -103,7 +103,7 @@ def render(record: Mapping[str, Any]) -> str:
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
-    """Say which limits the record misses; greedy sampling is bound by reading the row in both forms."""
+    """Say which limits the record misses."""
     missed = []
     for row in record["rows"]:
         ours, numpy = figures(row)

@@ -26,6 +26,7 @@ import precision_quality
 import quality
 import recall
 import registry
+import sampling
 import teacher_accuracy
 import tiles
 import tokenizing
@@ -61,6 +62,7 @@ SCRIPTS: dict[str, Any] = {
     "recall": recall,
     "grammar": grammar,
     "registry": registry,
+    "sampling": sampling,
     "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,
     "tokenizing": tokenizing,

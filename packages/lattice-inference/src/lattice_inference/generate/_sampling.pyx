@@ -288,7 +288,10 @@ def sample(const float[:, :] logits, draws, rows, *, isa=None, threads=None):
 
 
 def distribution(const float[:, :] logits, RowSettings settings not None, allowed, *, isa=None):
-    """Return (status, token, value, ids, probabilities) of one row: the tokens that may be drawn, as :func:`sample`."""
+    """Return (status, token, value, ids, probabilities) of one row.
+
+    The ids are the tokens that :func:`sample` may draw.
+    """
     cdef RowList native = RowList(1, 0)
     cdef lattice_row *row = &native.rows[0]
     ids = np.empty(settings.vocabulary + 1, np.int64)  # a place more, which the last token may overwrite

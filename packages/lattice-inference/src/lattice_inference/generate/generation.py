@@ -118,7 +118,7 @@ class Generation:
         return Draw(self._sampler, self._position, None if self._constraint is None else self._constraint.allowed())
 
     def take(self, logits: npt.NDArray[np.float32], choice: Choice) -> list[StreamPiece]:
-        """Append the token that was chosen from ``logits``, (vocabulary,), and return the new pieces.
+        """Append the token that was chosen from ``logits`` and return the new pieces.
 
         Raises:
             NonFiniteError: the logits allow no choice.

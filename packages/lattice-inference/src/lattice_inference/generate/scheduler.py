@@ -132,7 +132,9 @@ class _Plan:
 
 
 class Scheduler:
-    """Plans the steps of many requests that share a cache. It has no thread and no clock: both are the caller's.
+    """Plans the steps of many requests that share a cache.
+
+    It has no thread and no clock: both are the caller's.
 
     The caller repeats: :meth:`plan`, run the step, :meth:`complete`. Requests come and go in between.
 
