@@ -27,6 +27,7 @@ import quality
 import recall
 import registry
 import speculation
+import sampling
 import teacher_accuracy
 import tiles
 import tokenizing
@@ -63,6 +64,7 @@ SCRIPTS: dict[str, Any] = {
     "grammar": grammar,
     "registry": registry,
     "speculation": speculation,
+    "sampling": sampling,
     "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,
     "tokenizing": tokenizing,

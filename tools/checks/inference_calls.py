@@ -191,6 +191,48 @@ def _sequence() -> lattice_inference.CachedSequence:
 calls("lattice_inference.CachedSequence", _sequence, {"extend": {"token_ids": [1, 2]}, "rewind": {"length": 0}})
 
 
+class _Room:
+    """Room for a scheduler's plans, of which nothing is taken."""
+
+    page_tokens, pages, free_pages, forgettable_pages, free_slots = 16, 8, 8, 0, None
+
+    def start(self, name: object) -> int:
+        return 0
+
+    def pages_for(self, name: object, tokens: int) -> int:
+        return -(-tokens // 16)
+
+    def forget(self, pages: int) -> None:
+        pass
+
+    def release(self, name: object) -> None:
+        pass
+
+
+def _scheduler() -> lattice_inference.Scheduler:
+    scheduler = lattice_inference.Scheduler(_Room(), step_tokens=8)
+    scheduler.submit("a", 5, 5, now=0.0)
+    return scheduler
+
+
+calls(
+    "lattice_inference",
+    lambda: lattice_inference,
+    {"Scheduler": {"room": _Room, "step_tokens": 8, "step_ms": 50.0}},
+)
+calls(
+    "lattice_inference.Scheduler",
+    _scheduler,
+    {
+        "submit": {"name": "b", "prompt_tokens": 5, "new_tokens": 5, "now": 0.0, "key": "k", "priority": 0},
+        "finish": {"name": "a"},
+        "park": {"name": "a"},
+        "unpark": {"name": "a"},
+        "is_running": {"name": "a"},
+        "plan": {"drafts": lambda: {"a": 2}},
+        "complete": {"step": lambda: _scheduler().plan(), "seconds": 0.1, "lengths": lambda: {"a": (5, 1)}},
+    },
+)
 calls(
     "lattice_inference.Session",
     started_session,

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.perplexity import Perplexity, perplexity
     from lattice_inference.generate.result import FinishReason, GenerateResult, StreamPiece
     from lattice_inference.generate.sampler import TokenLogprobs
+    from lattice_inference.generate.scheduler import Scheduler
     from lattice_inference.generate.session import Session, SessionConfig
     from lattice_inference.generate.stream import GenerationStream
     from lattice_inference.grammar.reasoning import AfterReasoning
@@ -81,6 +82,7 @@ __all__ = [
     "StreamPiece",
     "GenerationStream",
     "TokenLogprobs",
+    "Scheduler",
     "JsonSchema",
     "Regex",
     "Gbnf",
@@ -158,6 +160,7 @@ _HOMES = {
     "ToolCall": "tools.calls",
     "ToolCallDelta": "tools.calls",
     "ToolStream": "tools.stream",
+    "Scheduler": "generate.scheduler",
     "JsonSchema": "grammar.specification",
     "Regex": "grammar.specification",
     "Gbnf": "grammar.specification",

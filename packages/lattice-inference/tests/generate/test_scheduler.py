@@ -447,14 +447,29 @@ def test_wrong_arguments_are_refused():
             Scheduler(room, **wrong)
     with pytest.raises(InvalidInputError, match="step_ms is nan"):
         Scheduler(room, step_tokens=8, step_ms=float("nan"))
-    scheduler.submit("a", 1, 1, now=0.0)
+    submit(room, scheduler, "a", 1, 1)
     with pytest.raises(InvalidInputError, match="a request named 'a' already"):
         scheduler.submit("a", 1, 1, now=0.0)
     for prompt, new in ((0, 1), (1, 0)):
-        with pytest.raises(InvalidInputError, match="1 is the least"):
+        with pytest.raises(InvalidInputError, match="_tokens must be from 1 to"):
             scheduler.submit("b", prompt, new, now=0.0)
-    with pytest.raises(InvalidInputError, match="priority is 2000"):
+    with pytest.raises(InvalidInputError, match="priority must be from -1,000 to 1,000, not 2000"):
         scheduler.submit("b", 1, 1, now=0.0, priority=2000)
+    with pytest.raises(InvalidInputError, match=r"name is .*; expected a value that can be a key"):
+        scheduler.submit([], 1, 1, now=0.0)
+    with pytest.raises(InvalidInputError, match="now is inf"):
+        scheduler.submit("b", 1, 1, now=float("inf"))
+    with pytest.raises(InvalidInputError, match="room is 3; expected a CacheRoom"):
+        Scheduler(3, step_tokens=8)
+    with pytest.raises(InvalidInputError, match="drafts"):
+        scheduler.plan(drafts=[1])
+    step = scheduler.plan()
+    with pytest.raises(InvalidInputError, match="step is 'x'"):
+        scheduler.complete("x", 0.0, {})
+    with pytest.raises(InvalidInputError, match="seconds is -1"):
+        scheduler.complete(step, -1, {})
+    with pytest.raises(InvalidInputError, match="at least"):
+        scheduler.complete(step, 0.0, {"a": (1, 0)})
     for call in (scheduler.finish, scheduler.park, scheduler.unpark, scheduler.is_running):
         with pytest.raises(InvalidInputError, match="no request named 'b'"):
             call("b")

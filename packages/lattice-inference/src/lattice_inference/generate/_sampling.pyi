@@ -1,4 +1,5 @@
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +39,12 @@ class RowSettings:
         counts: TokenCounts | None,
     ) -> None: ...
 
+class _HasSettings(Protocol):
+    settings: RowSettings
+
 def sample(
     logits: npt.NDArray[np.float32],
-    draws: Sequence[tuple[RowSettings, int, npt.NDArray[np.uint32] | None]],
+    draws: Sequence[tuple[_HasSettings, int, npt.NDArray[np.uint32] | None]],
     rows: Sequence[int],
     *,
     isa: str | None = None,

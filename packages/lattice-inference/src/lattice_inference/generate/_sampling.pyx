@@ -251,7 +251,8 @@ cdef _run(RowList native, Py_ssize_t count, int64_t vocabulary, isa, int threads
 def sample(const float[:, :] logits, draws, rows, *, isa=None, threads=None):
     """Choose a token from each of the ``rows`` of ``logits``.
 
-    ``draws`` has for each row (settings, position, allowed), with ``allowed`` None or uint32, a bit for each token.
+    ``draws`` has for each row (sampler, position, allowed): an object whose ``settings`` are RowSettings, an integer, and None
+    or uint32 with a bit for each token.
     Returns for each row (status, token, value, logprob, top): the status SAMPLED with the log-probabilities, or
     NO_TOKEN with the place and value of the greatest logit, or PAST_FLOAT32. ``logprob`` is None where none is wanted.
     """
@@ -262,13 +263,15 @@ def sample(const float[:, :] logits, draws, rows, *, isa=None, threads=None):
     cdef int usable = pool.get_threads(pool) if threads is None else thread_count(threads)
     if len(rows) != count:
         raise ValueError(f"{len(rows)} rows of logits for {count} draws")
-    for settings, _, _ in draws:
+    for sampler, _, _ in draws:
+        settings = sampler.settings
         listed += max(0, settings.top)
         vocabulary = max(vocabulary, settings.vocabulary)
     cdef RowList native = RowList(count, listed)
     listed = 0
     for i in range(count):
-        settings, position, bits = draws[i]
+        sampler, position, bits = draws[i]
+        settings = sampler.settings
         row = &native.rows[i]
         _fill_row(row, logits, rows[i], settings, position, bits)
         row.top_ids, row.top_logprobs = native.top_ids + listed, native.top_logprobs + listed
@@ -285,7 +288,10 @@ def sample(const float[:, :] logits, draws, rows, *, isa=None, threads=None):
 
 
 def distribution(const float[:, :] logits, RowSettings settings not None, allowed, *, isa=None):
-    """Return (status, token, value, ids, probabilities) of one row: the tokens that may be drawn, as :func:`sample`."""
+    """Return (status, token, value, ids, probabilities) of one row.
+
+    The ids are the tokens that :func:`sample` may draw.
+    """
     cdef RowList native = RowList(1, 0)
     cdef lattice_row *row = &native.rows[0]
     ids = np.empty(settings.vocabulary + 1, np.int64)  # a place more, which the last token may overwrite

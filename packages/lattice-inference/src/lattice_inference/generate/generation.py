@@ -120,7 +120,7 @@ class Generation:
         return Draw(self._sampler, self._position, None if self._constraint is None else self._constraint.allowed())
 
     def take(self, logits: npt.NDArray[np.float32], choice: Choice) -> list[StreamPiece]:
-        """Append the token that was chosen from ``logits``, (vocabulary,), and return the new pieces.
+        """Append the token that was chosen from ``logits`` and return the new pieces.
 
         Raises:
             NonFiniteError: the logits allow no choice.
@@ -332,18 +332,19 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
         for (_, generation, _, _), length in zip(takers, before, strict=True):
             del generation.pending[: generation.sequence.length - length]
     row = 0
-    chosen: list[tuple[int, Generation, int]] = []  # with the row of each
+    chosen: list[tuple[int, Generation]] = []
+    draws, rows = [], []
     for (index, generation, is_last, drafts), extension in zip(takers, extensions, strict=True):
         if drafts:
             assert generation.speculation is not None
             row += len(extension.token_ids) - len(drafts) - 1  # several tokens without a choice were pending
             generation.speculation.hold(logits[row : row + 1 + len(drafts)], drafts)
         if is_last:
-            chosen.append((index, generation, row))
+            chosen.append((index, generation))
+            draws.append(generation.next_draw())
+            rows.append(row)
             row += 1 + len(drafts)
-    draws = [generation.next_draw() for _, generation, _ in chosen]
-    choices = sample_rows(logits, draws, [row for _, _, row in chosen])
-    for (index, generation, row), choice in zip(chosen, choices, strict=True):
+    for (index, generation), row, choice in zip(chosen, rows, sample_rows(logits, draws, rows), strict=True):
         pieces[index] += generation.take(logits[row], choice)
     return pieces
 

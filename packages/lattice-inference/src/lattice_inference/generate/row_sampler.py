@@ -68,9 +68,9 @@ class RowSampler:
             if config.repetition_penalty != 1:
                 for token_id in prompt.tolist():
                     self._counts.add(token_id, 0)
-        self.settings = self._settings()
+        self.settings = self._native_settings()
 
-    def _settings(self) -> _sampling.RowSettings:
+    def _native_settings(self) -> _sampling.RowSettings:
         config = self._config
         return _sampling.RowSettings(
             scale=0.0 if config.temperature < LEAST_TEMPERATURE else LOG2_E / config.temperature,
@@ -98,7 +98,7 @@ class RowSampler:
         other = copy(self)
         if self._counts is not None:
             other._counts = self._counts.copy()
-            other.settings = other._settings()
+            other.settings = other._native_settings()
         return other
 
     def sample(self, logits: Floats, position: int, allowed: Bits | None = None) -> int:
@@ -175,10 +175,9 @@ def sample_rows(
         threads: the most threads; by default those of the process.
     """
     rows = range(len(logits)) if rows is None else rows
-    natives = [(sampler.settings, position, allowed) for sampler, position, allowed in draws]
     chosen: list[Choice] = []
     for (status, token_id, value, logprob, top), row, draw in zip(
-        _sampling.sample(logits, natives, rows, isa=isa, threads=threads), rows, draws, strict=True
+        _sampling.sample(logits, draws, rows, isa=isa, threads=threads), rows, draws, strict=True
     ):
         if status == _sampling.SAMPLED:
             chosen.append((token_id, None if logprob is None else TokenLogprobs(token_id, logprob, top)))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from lattice_inference.argument_checks import as_number, check_count, check_provides
 from lattice_inference.errors import CacheFullError, InvalidInputError
+from lattice_inference.generate.config_checks import MOST_TOKENS
 from lattice_inference.generate.step_budget import StepBudget
+from lattice_inference.token_ids import as_token_id
 from lattice_inference.value_text import value_text
 
 __all__ = ["PRIORITY_SECONDS", "CacheRoom", "Row", "Scheduler", "Step"]
@@ -128,7 +132,9 @@ class _Plan:
 
 
 class Scheduler:
-    """Plans the steps of many requests that share a cache. It has no thread and no clock: both are the caller's.
+    """Plans the steps of many requests that share a cache.
+
+    It has no thread and no clock: both are the caller's.
 
     The caller repeats: :meth:`plan`, run the step, :meth:`complete`. Requests come and go in between.
 
@@ -152,16 +158,15 @@ class Scheduler:
         step_ms: how long a step should take while texts are being generated, in milliseconds.
 
     Raises:
-        InvalidInputError: a number that is not positive.
+        InvalidInputError: a number that is not positive, or something else than a room.
     """
 
     def __init__(self, room: CacheRoom, *, step_tokens: int, step_ms: float = 100.0) -> None:
-        if isinstance(step_tokens, bool) or not isinstance(step_tokens, int) or step_tokens < 1:
-            raise InvalidInputError(f"step_tokens is {value_text(step_tokens)}; it must be an integer of at least 1")
-        if isinstance(step_ms, bool) or not isinstance(step_ms, int | float) or not 0 < step_ms < float("inf"):
-            raise InvalidInputError(f"step_ms is {value_text(step_ms)}; it must be a positive number of milliseconds")
+        check_provides("room", room, "pages_for", "a CacheRoom")
+        tokens = check_count("step_tokens", step_tokens, least=1, most=MOST_TOKENS)
+        seconds = _positive("step_ms", step_ms) / 1000
         self._room = room
-        self._budget = StepBudget(step_ms / 1000, step_tokens, room.page_tokens)
+        self._budget = StepBudget(seconds, tokens, room.page_tokens)
         self._requests: dict[Hashable, _Request] = {}
         self._arrivals = 0
         self._turns: dict[Hashable, int] = {}  # when each key was served last
@@ -197,19 +202,23 @@ class Scheduler:
             CacheFullError: the whole cache has no room for it.
             InvalidInputError: a number out of its range, or the name of another request.
         """
+        _check_hashable("name", name)
+        _check_hashable("key", key)
         if name in self._requests:
             raise InvalidInputError(f"there is a request named {value_text(name)} already")
-        if prompt_tokens < 1 or new_tokens < 1:
-            raise InvalidInputError(f"a request of {prompt_tokens} tokens for {new_tokens} new ones: 1 is the least")
-        if not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
-            raise InvalidInputError(f"priority is {priority}; it must be from -{MOST_PRIORITY} to {MOST_PRIORITY}")
+        prompt_tokens = check_count("prompt_tokens", prompt_tokens, least=1, most=MOST_TOKENS)
+        new_tokens = check_count("new_tokens", new_tokens, least=1, most=MOST_TOKENS)
+        priority = check_count("priority", priority, least=-MOST_PRIORITY, most=MOST_PRIORITY)
+        arrival = as_number(now)
+        if arrival is None or not math.isfinite(arrival):
+            raise InvalidInputError(f"now is {value_text(now)}; expected a time in seconds")
         longest = prompt_tokens + new_tokens - 1  # the last token is not run
         if -(-longest // self._room.page_tokens) > self._room.pages:
             raise CacheFullError(
                 f"a request of {prompt_tokens} tokens and {new_tokens} new ones does not fit: the cache has room for "
                 f"{self._room.pages * self._room.page_tokens} tokens in all"
             )
-        age = (now - priority * PRIORITY_SECONDS, self._arrivals)
+        age = (arrival - priority * PRIORITY_SECONDS, self._arrivals)
         self._arrivals += 1
         self._requests[name] = _Request(name, key, priority, age, prompt_tokens)
         self._turns.setdefault(key, 0)
@@ -242,7 +251,9 @@ class Scheduler:
             drafts: how many drafted tokens to run for texts that are being generated. They are left out where pages are
                 short.
         """
-        drafts = drafts or {}
+        drafts = {} if drafts is None else _checked_mapping("drafts", drafts)
+        for count in drafts.values():
+            check_count("a number of drafts", count, least=0, most=MOST_TOKENS)
         plan = _Plan(min((one for one in self._requests.values() if not one.parked), key=_age, default=None))
         self._add_decodes(plan)
         expected = sum(row.tokens + drafts.get(row.name, 0) for row in plan.rows.values())
@@ -271,8 +282,18 @@ class Scheduler:
             seconds: how long it took.
             lengths: of requests whose context ended in the step, and that go on: how many tokens are cached now, and how
                 many wait to be run. Those that have ended are left out; :meth:`finish` removes them.
+
+        Raises:
+            InvalidInputError: an argument of another kind.
         """
-        self._budget.measure(step.decode_tokens, step.prompt_tokens, seconds)
+        if not isinstance(step, Step):
+            raise InvalidInputError(f"step is {value_text(step)}; expected the Step of plan()")
+        lengths = _checked_mapping("lengths", lengths)
+        if not all(map(_is_length, lengths.values())):
+            raise InvalidInputError(
+                "lengths: expected for each name a pair (cached tokens, tokens to run), at least (0, 1)"
+            )
+        self._budget.measure(step.decode_tokens, step.prompt_tokens, _positive("seconds", seconds, or_zero=True))
         for row in step.rows:
             request = self._requests.get(row.name)
             if request is None:
@@ -285,6 +306,7 @@ class Scheduler:
                 request.decodes = True
 
     def _get(self, name: Hashable) -> _Request:
+        _check_hashable("name", name)
         request = self._requests.get(name)
         if request is None:
             raise InvalidInputError(f"there is no request named {value_text(name)}")
@@ -361,7 +383,10 @@ class Scheduler:
         return True
 
     def _has_room_for_prompt(self, plan: _Plan, request: _Request) -> bool:
-        """Whether pages for a whole prompt, beside those that run already, and a slot are free or can be made so."""
+        """Whether a slot and pages for a whole prompt are free or can be made so.
+
+        The rests of the prompts that run already come first.
+        """
         room = self._room
         if room.free_slots == 0:
             return False
@@ -389,7 +414,7 @@ class Scheduler:
         return tokens - before
 
     def _fitting(self, plan: _Plan, request: _Request, fits: int, beyond: int) -> int:
-        """Return how many tokens of a request fit into the pages that are free: less than ``beyond``."""
+        """Return how many tokens of a request fit into free pages: less than ``beyond``."""
         free = self._free(plan) + plan.pages.get(request.name, 0)
         while beyond - fits > 1:
             middle = (fits + beyond) // 2
@@ -423,7 +448,7 @@ class Scheduler:
         return True
 
     def _victim(self, plan: _Plan) -> _Request | None:
-        """Return the request to preempt next: a parked one, else the youngest of the lowest priority."""
+        """Return whom to preempt: a parked one, else the youngest of the lowest priority."""
         running = [one for one in self._requests.values() if one.runs and one is not plan.oldest]
         return max(running, key=lambda one: (one.parked, -one.priority, one.age), default=None)
 
@@ -440,6 +465,35 @@ class Scheduler:
         self.preemptions += 1
 
 
+def _check_hashable(argument: str, value: object) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        raise InvalidInputError(
+            f"{argument} is {value_text(value)}; expected a value that can be a key of a dict"
+        ) from None
+
+
+def _checked_mapping(argument: str, value: object) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"{argument} is {value_text(value)}; expected a mapping of names")
+    return value
+
+
+def _positive(argument: str, value: object, *, or_zero: bool = False) -> float:
+    number = as_number(value)
+    if number is None or not (0 < number < math.inf or (or_zero and number == 0)):
+        raise InvalidInputError(f"{argument} is {value_text(value)}; expected a positive number")
+    return number
+
+
+def _is_length(value: object) -> bool:
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    cached, pending = map(as_token_id, value)
+    return cached is not None and pending is not None and cached >= 0 and pending >= 1
+
+
 def _age(request: _Request) -> tuple[float, int]:
     return request.age
 
@@ -447,7 +501,7 @@ def _age(request: _Request) -> tuple[float, int]:
 def _in_rounds(
     requests: Iterable[_Request], in_key: Callable[[_Request], _Order], in_round: Callable[[_Request], _Order]
 ) -> Iterator[_Request]:
-    """Yield requests in rounds: in each one the next request of every key, sorted by ``in_round``."""
+    """Yield requests in rounds: the next one of every key, sorted by ``in_round``."""
     of_key: dict[Hashable, list[_Request]] = {}
     for request in requests:
         of_key.setdefault(request.key, []).append(request)
