@@ -1,4 +1,4 @@
-"""Writes the tables of docs/ops.md: ops from graph/ops.py, kernels from kernel_list.h.
+"""Writes the tables of docs/ops.md: ops from graph/, kernels from kernel_list.h.
 
 python tools/op_tables.py            write them
 python tools/op_tables.py --check    write nothing; exit with 1 where a table is out of date
@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 
 from lattice_inference.graph.ops import OPS
+from lattice_inference.graph.reverse_ops import REVERSE_OPS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "ops.md"
 KERNELS = ROOT / "packages" / "lattice-inference" / "src" / "lattice_inference" / "backends" / "cpu" / "kernels"
 
-__all__ = ["kernel_table", "main", "op_table", "page_with_tables"]
+__all__ = ["kernel_table", "main", "op_table", "page_with_tables", "training_table"]
 
 
 def op_table() -> str:
@@ -27,6 +28,15 @@ def op_table() -> str:
         weights = ", ".join(f"`{weight}`" for weight in op.weights) or "-"
         attributes = ", ".join(f"`{attribute}`" for attribute in op.attributes) or "-"
         rows.append(f"| `{name}` | {op.inputs} | {weights} | {attributes} | {op.meaning.replace('|', chr(92) + '|')} |")
+    return "\n".join(rows)
+
+
+def training_table() -> str:
+    """Return the table of the ops of training: what they read."""
+    rows = ["| op | inputs | weights | attributes |", "|---|---|---|---|"]
+    for name, op in REVERSE_OPS.items():
+        weights, attributes = (", ".join(f"`{each}`" for each in given) or "-" for given in (op.weights, op.attributes))
+        rows.append(f"| `{name}` | {op.inputs} | {weights} | {attributes} |")
     return "\n".join(rows)
 
 
@@ -52,12 +62,12 @@ def kernel_table() -> str:
 
 
 def page_with_tables(page: str) -> str:
-    """Return the page with both tables as they are now.
+    """Return the page with its tables as they are now.
 
     Raises:
         ValueError: a table has not exactly one place in it.
     """
-    for name, table in (("ops", op_table()), ("kernels", kernel_table())):
+    for name, table in (("ops", op_table()), ("training", training_table()), ("kernels", kernel_table())):
         pattern = rf"(<!-- begin: {name} -->\n).*?(\n<!-- end: {name} -->)"
         page, count = re.subn(
             pattern, lambda match, table=table: f"{match[1]}\n{table}\n{match[2]}", page, flags=re.DOTALL

@@ -9,6 +9,7 @@ import pytest
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.graph.ops import OPS
+from lattice_inference.graph.reverse_ops import REVERSE_OPS
 
 from .conftest import ROOT
 
@@ -25,6 +26,7 @@ def test_the_tables_are_those_of_the_code() -> None:
 
 def test_every_op_and_every_kernel_has_a_row() -> None:
     assert re.findall(r"^\| `(\w+)` \|", op_tables.op_table(), re.MULTILINE) == list(OPS)
+    assert re.findall(r"^\| `(\w+)` \|", op_tables.training_table(), re.MULTILINE) == list(REVERSE_OPS)
     assert re.findall(r"^\| `(\w+)` \|", op_tables.kernel_table(), re.MULTILINE) == list(_cpu.KERNELS)
 
 

@@ -1,9 +1,9 @@
-"""Makes the gradients that PyTorch and PEFT compute for low-rank factors of small drawn models.
+"""Makes the gradients that PyTorch and PEFT compute for factors of small drawn models.
 
 A case has a base (of tests/data/decoders or tests/data/architectures), settings of a LoraConfig, and for an encoder a
 pooling. Factors and tokens are drawn from names. Writes tests/data/gradients/gradients.npz: the loss of each case, and every
-fifth number of dA and dB of each site, in float32. ``--check`` makes them again and compares. Needs torch, transformers and
-peft==0.21.2.
+eleventh number of dA and dB of each site, in float32. ``--check`` makes them again and compares. Needs torch, transformers
+and peft==0.21.2.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ def _words(rows: int, columns: int, seed: int, stream: int, number: int, step: i
 
 
 def dropout_factors(dropout: Dropout, number: int, rows: int, columns: int) -> npt.NDArray[np.float32]:
-    """Return what the inputs of a site are multiplied by, (rows, columns): 0, or the factor of those that stay.
+    """Return what the inputs of a site are multiplied by, (rows, columns).
+
+    It is 0, or the factor of the elements that stay.
 
     Args:
         dropout: rate, seed and step.

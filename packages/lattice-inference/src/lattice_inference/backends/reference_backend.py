@@ -89,7 +89,10 @@ class ReferenceBackend:
     def compile_training(
         self, programs: Mapping[str, Program], source: TensorSource, factors: Mapping[str, SiteFactors]
     ) -> ReferenceTraining:
-        """Return programs for training; see :class:`~lattice_inference.backends.training_protocol.TrainingBackend`."""
+        """Return programs for training, ready to run.
+
+        See :class:`~lattice_inference.backends.training_protocol.TrainingBackend`.
+        """
         from lattice_inference.backends.reference_training import ReferenceTraining
 
         weights = dict.fromkeys(ref for program in programs.values() for ref in _weights(program))

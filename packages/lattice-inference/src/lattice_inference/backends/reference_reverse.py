@@ -1,4 +1,7 @@
-"""The ops of the reverse pass in NumPy: the readable form of :mod:`~lattice_inference.graph.reverse_ops`."""
+"""The ops of the reverse pass in NumPy: a readable form of each.
+
+Their meaning is in :mod:`~lattice_inference.graph.reverse_ops`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ class ReferenceSite:
 
 
 def site_op(op: Op, inputs: list[Array], site: ReferenceSite, batch: TrainingBatch) -> Array | None:
-    """Run an op that reads or changes a site's factors; return its output, or None if it changes an input or the site."""
+    """Run an op that reads or changes a site's factors.
+
+    Returns its output, or None if it changes an input or the site.
+    """
     scale = op.attributes.get("scale", 1.0)
     match op.kind:
         case "low_rank_inner":
@@ -129,7 +135,10 @@ def _tanh_grad(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch:
 
 
 def _normal_grad(normal: Array, gradient: Array, root: Array, *, centred: bool) -> Array:
-    """Return the gradient of x, given ``normal`` = (x - mean) / root of each row and its gradient."""
+    """Return the gradient of x.
+
+    ``normal`` is (x - mean) / root of each row, and ``gradient`` the gradient of it.
+    """
     along = normal * (normal * gradient).mean(axis=-1, keepdims=True)
     mean = gradient.mean(axis=-1, keepdims=True) if centred else 0
     return np.asarray((gradient - mean - along) / root)

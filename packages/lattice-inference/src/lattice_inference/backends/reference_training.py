@@ -55,7 +55,10 @@ def run_training(
 
 
 class ReferenceFactors:
-    """Factors and gradients in float64; see :class:`~lattice_inference.backends.training_protocol.Factors`."""
+    """Factors and gradients in float64.
+
+    See :class:`~lattice_inference.backends.training_protocol.Factors`.
+    """
 
     def __init__(self, sizes: Mapping[str, SiteFactors]) -> None:
         self.sites: dict[str, ReferenceSite] = {}
@@ -87,7 +90,9 @@ class ReferenceFactors:
 
 
 class ReferenceTraining:
-    """Programs that share weights and factors; see :class:`~lattice_inference.backends.training_protocol.CompiledTraining`.
+    """Programs that share weights and factors.
+
+    See :class:`~lattice_inference.backends.training_protocol.CompiledTraining`.
 
     Args:
         programs: the programs by name.

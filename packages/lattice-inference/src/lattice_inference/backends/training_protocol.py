@@ -1,6 +1,7 @@
-"""What a backend offers for training: programs with their reverse over one set of weights, and factors that change.
+"""The interface of a backend that trains.
 
-The programs have the ops of :data:`~lattice_inference.graph.reverse_ops.TRAINING_OPS`.
+It runs programs with their reverse over one set of weights, and keeps factors that change. The programs have the ops of
+:data:`~lattice_inference.graph.reverse_ops.TRAINING_OPS`.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ class SiteFactors:
 
 
 class Factors(Protocol):
-    """The factors A and B of each site, and the sums of their gradients, in the backend's own memory.
+    """The factors A and B of each site, and the sums of their gradients.
 
-    All begin as zeros. Sites are named by their tensors. Arrays that go in or out are float32, C-contiguous, and copies.
+    They are memory of the backend. All begin as zeros. Sites are named by their tensors.
+    Arrays that go in or out are float32, C-contiguous, and copies.
     """
 
     def write(self, site: str, a: Float32Array, b: Float32Array) -> None:

@@ -1,7 +1,8 @@
-"""Makes the program that trains: a model's ops forward, then the reverse of each, with gradients for factors of sites.
+"""Makes the program that trains: a model's ops forward, then the reverse of each.
 
-The model's weights stay as they are and have no gradients. Ops below the lowest site have none at all. What the reverse
-needs of the forward pass is kept, or computed again by the same ops, which gives the same bits.
+The gradients are those of the factors of sites. The model's weights stay as they are and have no gradients. Ops below
+the lowest site have none at all. What the reverse needs of the forward pass is kept, or computed again by the same ops,
+which gives the same bits.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ __all__ = ["Keep", "Site", "differentiate", "forward_program"]
 Keep = Literal["all", "products", "layers"]
 """What the forward pass keeps: everything; all but norms, activations and rotations; or the input of each layer."""
 
-CHEAP = frozenset(
-    {"layer_norm", "rms_norm", "gelu", "relu", "silu", "tanh", "mul", "rope", "l2_normalize", "add_noise"}
-)
+CHEAP = frozenset({"layer_norm", "rms_norm", "gelu", "relu", "silu", "tanh", "mul", "rope", "l2_normalize"})
 """What ``keep="products"`` computes again."""
 
 _ATTENTIONS = frozenset({"attention", "attention_with_sums"})
@@ -30,7 +29,10 @@ _ATTENTIONS = frozenset({"attention", "attention_with_sums"})
 
 @dataclass(frozen=True)
 class Site:
-    """The factors of a linear: a number that is unique in the program, their rank, and the factor of their product."""
+    """The factors of a linear.
+
+    ``number`` is unique in the program, ``rank`` is that of the factors, and ``scale`` the factor of their product.
+    """
 
     number: int
     rank: int
@@ -105,7 +107,9 @@ def _cross_entropy(forward: _Forward, *, gradient: bool) -> Op:
 
 
 class _Forward:
-    """The forward pass of a program for training: attention over the batch's rows, and the products of factors.
+    """The forward pass of a program for training.
+
+    It has attention over the batch's rows, and the products of factors.
 
     Attributes:
         ops: the ops up to the result.
@@ -149,7 +153,7 @@ class _Forward:
                 raise UnsupportedError(f"the op {op.kind!r} reads some columns of a buffer, which has no reverse")
 
     def _with_sites(self, ops: list[Op], sites: Mapping[str, Site]) -> Iterator[Op]:
-        """Yield the ops, with the products of the factors around each linear that is a site, and places for noise."""
+        """Yield the ops, with the products of factors around each site, and places for noise."""
         writer = ProgramWriter(self.next_index)
         renamed: dict[Buffer, View] = {}
         for given in ops:
@@ -364,7 +368,9 @@ def _kept_products(ops: list[Op]) -> Iterator[View]:
 
 
 def _kept_layers(ops: list[Op]) -> Iterator[View]:
-    """Yield what is kept if each layer is computed again: its one input, and the products of the last layer.
+    """Yield what is kept if each layer is computed again.
+
+    It is the one input of each layer, and the products of the last layer.
 
     A layer begins at the last place before an attention that only one buffer crosses.
     """

@@ -61,11 +61,11 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
             free += [placement[buffer] for buffer in dying]
             continue
         donor = op.inputs[in_place[op.kind]] if op.kind in in_place else None
-        if not any(view.buffer in last_use for view in op.outputs):
-            raise ValueError(f"nothing reads {op.outputs[0].buffer.name}: remove the op that computes it")
         for position, output in enumerate([view.buffer for view in op.outputs]):
-            if output not in last_use:  # another output of the op is read
-                dying[output] = None
+            if output not in last_use:
+                if len(op.outputs) == 1:
+                    raise ValueError(f"nothing reads {output.name}: remove the op that computes it")
+                dying[output] = None  # another output of the op is read
             if output in placement:  # another op has written other columns of it
                 continue
             if (

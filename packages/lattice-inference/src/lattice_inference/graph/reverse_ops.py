@@ -1,5 +1,6 @@
-"""The ops that only programs for training have: the reverse of each op, and what feeds and ends such a program.
+"""The ops that only programs for training have.
 
+They are the reverse of each op, and what feeds and ends such a program.
 As in :mod:`~lattice_inference.graph.ops`, the meaning is what each backend must compute. ``fold16`` and ``fma`` are as
 there. A chain is a sum that starts at 0 and takes its terms in the order that is stated, each by ``fma``. In these ops,
 ``d`` before a name is the gradient of the loss by it.
@@ -23,9 +24,9 @@ _HEADS = {"heads": int, "kv_heads": int, "head_dim": int, "scale": float, "mask"
 
 _DROPOUT = (
     "x~[t, k] = x[t, k] * f[t, k]. Without dropout in the batch, f is 1. With a rate p, f is 0 if w < floor(p * 2^32), "
-    "else 1 / (1 - p) in float32. w is a word of 32 bits of Philox4x64-10: of the block with the key (seed, 1) and the "
-    "counter (t * ceil(n / 8) + k / 8 + 1, number, step, 0), n the columns of x, it is the word k % 8, the lower half of "
-    "each 64 bits first. t counts the rows of x in the batch."
+    "else 1 / (1 - p) in float32. w is one of the eight words of 32 bits of a block of Philox4x64-10: word k % 8, the lower "
+    "half of each 64 bits first. The block has the key (seed, 1) and the counter (t * ceil(n / 8) + k / 8 + 1, number, "
+    "step, 0). n is the number of columns of x, and t counts the rows of x in the batch."
 )
 
 
@@ -210,9 +211,9 @@ REVERSE_OPS: Mapping[str, OpDefinition] = {
         ("weight",),
         {},
         _linear_input_grad,
-        "Input dy, of a linear with this weight. dx[t, k] adds up stretches of 1024 n in order, each one chain over n"
-        " of dy[t, n] * weight[n, k], with the weight's values widened to float32. Rows of bfloat16, where the "
-        "backend multiplies such, round dy and the weight.",
+        "Input dy, of a linear with this weight. dx[t, k] adds up stretches of 1024 n in order, each one chain over n of "
+        "dy[t, n] * weight[n, k], with the weight's values widened to float32. Where linears multiply bfloat16, dy is "
+        "rounded as their inputs are.",
     ),
     "attention_with_sums": OpDefinition(
         3,
@@ -228,9 +229,9 @@ REVERSE_OPS: Mapping[str, OpDefinition] = {
         (),
         _HEADS,
         _attention_grad,
-        "Inputs q, k, v, y, sums (of attention_with_sums) and dy; outputs dq, dk and dv. For row i and head h with key head "
-        "g, over the keys j that row i sees: s[j] = scale * c as in attention; p[j] = exp(s[j] - M) * (1 / l); "
-        "D = fold16(dy * y, by fma) over the head's dimensions; e[j] = one chain over d of dy[i, d] * v[j, d]; "
+        "Inputs q, k, v, y, sums (of attention_with_sums) and dy; outputs dq, dk and dv. Row i and head h with key head g "
+        "have, for each key j that the row sees: s[j] = scale * c as in attention; p[j] = exp(s[j] - M) * (1 / l); "
+        "e[j] = one chain over d of dy[i, d] * v[j, d]. D = fold16(dy * y, by fma) over the head's dimensions. "
         "z[j] = p[j] * (e[j] - D). dq[i, d] = scale * c, with c one chain over j ascending of z[j] * k[j, d]. "
         "dk[j, d] = scale * c, with c one chain over the heads of g ascending, in each over the rows i ascending that see "
         "j, of z[j] * q[i, d]. dv[j, d] = the same chain of p[j] * dy[i, d].",

@@ -20,7 +20,9 @@ _MOST = 2**64 - 1
 
 @dataclass(frozen=True)
 class Dropout:
-    """Dropout of the inputs of LoRA's A. Nothing is stored: the draws depend on these numbers and on the place.
+    """Dropout of the inputs of LoRA's A.
+
+    Nothing is stored: the draws depend on these numbers and on the place.
 
     Attributes:
         rate: the share of elements that become 0, from 0 to below 1; the others are divided by 1 - rate.
@@ -54,7 +56,9 @@ class Dropout:
 
 @dataclass(frozen=True)
 class Noise:
-    """NEFTune's noise on the embeddings of tokens (Jain et al. 2023, https://arxiv.org/abs/2310.05914).
+    """NEFTune's noise on the embeddings of tokens.
+
+    See Jain et al. 2023, https://arxiv.org/abs/2310.05914.
 
     Attributes:
         alpha: the noise is uniform within alpha / sqrt(tokens of the sequence x columns), on both sides of 0.

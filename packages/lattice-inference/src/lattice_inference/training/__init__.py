@@ -1,4 +1,7 @@
-"""Runs a model forward and backward, for the training of low-rank adapters. It holds no loop, optimizer or data."""
+"""Runs a model forward and backward, for the training of low-rank adapters.
+
+It holds no loop, optimizer or data.
+"""
 
 from lattice_inference.graph.training_batch import Dropout, Noise
 from lattice_inference.training.opening import open_training_program

@@ -1,4 +1,4 @@
-"""A model that runs forward and backward over packed batches, with trained low-rank factors at its linears."""
+"""A model that runs forward and backward over packed batches, with trained factors."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ NOT_TRAINED = -100
 
 
 class TrainingProgram:
-    """A model with trained factors; :func:`open_training_program` makes it. A context manager that closes it.
+    """A model with trained factors, made by :func:`open_training_program`.
 
-    It is for one thread at a time. Gradients add up over calls until :meth:`zero_gradients`. They are the same bits for any
-    number of threads and any ``keep``. Factors and gradients have the order of rows of transformers, whatever the file's.
+    It is a context manager that closes it, and for one thread at a time. Gradients add up over calls until
+    :meth:`zero_gradients`. They are the same bits for any number of threads and any ``keep``. Factors and gradients
+    have the order of rows of transformers, whatever the file's.
 
     Attributes:
         sites: the linears with factors, in the order of the program.
@@ -81,7 +82,7 @@ class TrainingProgram:
         self._open().factors.zero_gradients()
 
     def gradients(self, site: str) -> tuple[Float32Array, Float32Array]:
-        """Return dA and dB of a site, float32: sums over the calls since :meth:`zero_gradients`."""
+        """Return dA and dB of a site, float32, summed since :meth:`zero_gradients`."""
         self._open()
         return self._access.gradients(site)
 
@@ -95,7 +96,7 @@ class TrainingProgram:
         dropout: Dropout | None = None,
         noise: Noise | None = None,
     ) -> tuple[float, int]:
-        """Run packed sequences forward and backward, and add the gradients of the sum of their losses.
+        """Run packed sequences forward and backward, and add the gradients of their loss.
 
         Args:
             token_ids: (T,) the tokens of all sequences, one after the other.
@@ -112,7 +113,9 @@ class TrainingProgram:
         Raises:
             InvalidInputError: the program is closed or opened for vectors, lengths disagree, an id or a target is no token,
                 a weight is negative or not finite, or no row is trained.
-            NonFiniteError: the loss is NaN or infinite. Gradients that this call added may be, too.
+            NonFiniteError: the loss is NaN or infinite.
+
+        After an error or an interrupt in the run, gradients have no meaning until :meth:`zero_gradients`.
         """
         return self._tokens("reverse", token_ids, cu_seqlens, targets, weights, dropout, noise)
 
@@ -135,9 +138,10 @@ class TrainingProgram:
         dropout: Dropout | None = None,
         noise: Noise | None = None,
     ) -> Float32Array:
-        """Return the vectors (B, width) of packed texts, pooled and normalised as the encoder gives them.
+        """Return the vectors (B, width) of packed texts, as the encoder gives them.
 
-        Without dropout and noise they are those of the encoder with the same adapter. Ids hold the special tokens.
+        They are pooled and normalised; with loss="scores" they are logits. Without dropout and noise they are those of the
+        encoder with the same adapter. Ids hold the special tokens.
 
         Raises:
             InvalidInputError: the program is closed or opened for tokens, or the batch is not valid.
@@ -169,6 +173,8 @@ class TrainingProgram:
 
         Raises:
             InvalidInputError, NonFiniteError: as for :meth:`vectors`; or ``d_vectors`` has another shape or is not finite.
+
+        After an error or an interrupt in the run, gradients have no meaning until :meth:`zero_gradients`.
         """
         compiled = self._open_for("vectors")
         batch = self._batch(token_ids, cu_seqlens, token_type_ids, {}, dropout, noise)
@@ -182,11 +188,11 @@ class TrainingProgram:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory in bytes that weights, factors, gradients and one run have taken together so far."""
+        """The most bytes that weights, factors and one run have taken together so far."""
         return self._peak if self._compiled is None else self._compiled.peak_bytes
 
     def close(self) -> None:
-        """Free everything; a second call does nothing, and other calls raise InvalidInputError."""
+        """Free everything; a second call does nothing, and other calls are refused."""
         compiled, self._compiled = self._compiled, None
         if compiled is not None:
             self._peak = compiled.peak_bytes
