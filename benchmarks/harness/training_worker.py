@@ -1,4 +1,6 @@
-"""One engine's steps of training, in a process of its own: reads what to do as JSON, and prints seconds and memory.
+"""One engine's steps of training, in a process alone.
+
+It reads what to do as JSON, and prints seconds and memory.
 
 ``lattice`` runs a model's gradients with :mod:`lattice_inference.training`, ``peft`` with PyTorch and PEFT. ``write`` writes
 a model of SmolLM2's shape with drawn weights for both.
@@ -97,7 +99,7 @@ def peft(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def timed(step: Callable[[], None], steps: int) -> dict[str, Any]:
-    """Return the processor's seconds of steps after a first one, and the most memory of the process in MB."""
+    """Return the processor's seconds of steps after a first one, and the peak memory in MB."""
     step()
     seconds = []
     for _ in range(steps):

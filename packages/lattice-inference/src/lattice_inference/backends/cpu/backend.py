@@ -164,7 +164,9 @@ class CpuBackend:
     def compile_training(
         self, programs: Mapping[str, Program], source: TensorSource, factors: Mapping[str, SiteFactors]
     ) -> CpuTraining:
-        """Return programs for training; see :class:`~lattice_inference.backends.training_protocol.TrainingBackend`.
+        """Return programs for training.
+
+        See :class:`~lattice_inference.backends.training_protocol.TrainingBackend`.
 
         Linears with integer weights multiply rows of floats: ``activations`` must be ``"float32"`` for them.
         """

@@ -50,7 +50,9 @@ Lowering = Callable[[Op, "ResidentWeights", MemoryPlan], tuple[str, Arguments]]
 def lower(
     compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, further: Mapping[str, Lowering] | None = None
 ) -> None:
-    """Append every op of ``compiled`` to ``plan``; ``further`` has the lowerings of kinds that are not of inference.
+    """Append every op of ``compiled`` to ``plan``.
+
+    ``further`` has the lowerings of kinds that are not of inference.
 
     Raises:
         UnsupportedError: there is no kernel for an op.
@@ -239,4 +241,4 @@ LOWERINGS: Mapping[str, Lowering] = {
     **EXPERT_LOWERINGS,
     "low_rank_group": _low_rank_group,
 }
-"""By the kind of the op; those with a kernel of their own name and no parameters have no entry."""
+"""By the kind of the op; those whose kernel has their name and no parameters have no entry."""

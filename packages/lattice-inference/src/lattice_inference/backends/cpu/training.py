@@ -1,4 +1,7 @@
-"""Programs for training on the CPU: over one set of resident weights, with factors and gradients in memory of their own."""
+"""Programs for training on the CPU, over one set of resident weights.
+
+Factors and gradients have other memory.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ KEPT_BYTES = 1 << 62
 
 
 class CpuFactors:
-    """Factors and gradients in native memory; see :class:`~lattice_inference.backends.training_protocol.Factors`."""
+    """Factors and gradients in native memory.
+
+    See :class:`~lattice_inference.backends.training_protocol.Factors`.
+    """
 
     def __init__(self, sizes: Mapping[str, SiteFactors]) -> None:
         self.native = _cpu.TrainedFactors([(size.rank, size.inputs, size.outputs) for size in sizes.values()])
@@ -64,7 +70,9 @@ class CpuFactors:
 
 
 class CpuTraining:
-    """Programs that share weights and factors; see :class:`~lattice_inference.backends.training_protocol.CompiledTraining`.
+    """Programs that share weights and factors.
+
+    See :class:`~lattice_inference.backends.training_protocol.CompiledTraining`.
 
     Args:
         plans: the programs by name, ready to run.
