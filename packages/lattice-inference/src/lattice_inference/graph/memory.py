@@ -89,8 +89,8 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
 def pack_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
     """Assign the buffers of ``program`` to slots, in less memory and more time.
 
-    The result is one of :func:`plan_memory`'s kind. It knows all lifetimes before it begins with the widest buffers, so narrow ones fill the gaps that those leave. For
-    programs that keep many buffers for long.
+    The result is one of :func:`plan_memory`'s kind. It knows all lifetimes before it begins with the widest buffers, so
+    narrow ones fill the gaps that those leave. For programs that keep many buffers for long.
     """
     last_use = _last_uses(program)
     first: dict[Buffer, int] = {}
