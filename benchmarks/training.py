@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -125,13 +125,13 @@ def _worker(python: str, task: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def ratios(record: Record) -> dict[str, tuple[float, float]]:
+def ratios(record: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """Return the peer's seconds / ours, and our memory / the peer's, of each pair."""
     seconds, peaks = record["seconds"], record["peak_mb"]
     return {ours: (seconds[peer] / seconds[ours], peaks[ours] / peaks[peer]) for ours, peer in PAIRS.items()}
 
 
-def misses(record: Record) -> list[str]:
+def misses(record: Mapping[str, Any]) -> list[str]:
     """Return the limits that a record misses."""
     found = []
     of = limits(SCRIPT)
@@ -144,7 +144,7 @@ def misses(record: Record) -> list[str]:
     return found
 
 
-def render(record: Record) -> str:
+def render(record: Mapping[str, Any]) -> str:
     """Return a record as Markdown."""
     compared = ratios(record)
     rows = []

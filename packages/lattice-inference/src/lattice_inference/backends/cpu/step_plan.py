@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.low_rank_groups import join_low_rank
@@ -10,7 +10,7 @@ from lattice_inference.backends.cpu.lowering import IN_PLACE, Lowering, lower
 from lattice_inference.backends.cpu.weights import ResidentWeights
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
-from lattice_inference.graph.memory import plan_memory
+from lattice_inference.graph.memory import MemoryPlan, plan_memory
 from lattice_inference.graph.program import Program
 
 __all__ = ["StepPlan"]
@@ -25,6 +25,7 @@ class StepPlan:
         native: takes its ops.
         lowerings: of ops that are not of inference.
         in_place: the ops that may write over an input, and which one.
+        planner: gives each buffer its place.
 
     Attributes:
         program: what it runs, fused.
@@ -42,9 +43,10 @@ class StepPlan:
         native: _cpu.Plan,
         lowerings: Mapping[str, Lowering] | None = None,
         in_place: Mapping[str, int] = IN_PLACE,
+        planner: Callable[[Program, Mapping[str, int]], MemoryPlan] = plan_memory,
     ) -> None:
         self.program, self.groups = join_low_rank(program)
-        self.memory = plan_memory(self.program, in_place)
+        self.memory = planner(self.program, in_place)
         if len(self.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(f"the program needs {len(self.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible")
         given = [op for op in self.program.ops if op.kind == "given_rows"]

@@ -21,6 +21,7 @@ from lattice_inference.backends.cpu.step_plan import StepPlan
 from lattice_inference.backends.training_protocol import SiteFactors
 from lattice_inference.cancellation import check_cancelled
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.graph.memory import pack_memory
 from lattice_inference.graph.program import Program, Rows
 from lattice_inference.graph.training_batch import Dropout, Noise, TrainingBatch
 
@@ -176,4 +177,4 @@ def training_plan(
 ) -> StepPlan:
     """Return one program for training, ready to run with factors of these sizes."""
     native.use_factors({name: (size.rank, size.inputs, size.outputs) for name, size in sizes.items()})
-    return StepPlan(program, weights, native, REVERSE_LOWERINGS, {**IN_PLACE, **REVERSE_IN_PLACE})
+    return StepPlan(program, weights, native, REVERSE_LOWERINGS, {**IN_PLACE, **REVERSE_IN_PLACE}, pack_memory)
