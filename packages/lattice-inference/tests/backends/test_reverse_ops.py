@@ -61,9 +61,7 @@ def test_layer_norm(width):
     x, dy, weight = _drawn(rng, 9, width, scale=3) + 5, _drawn(rng, 9, width), _drawn(rng, width)
     inputs = (case.rows("x", x), case.rows("dy", dy))
     attributes = {"epsilon": 1e-5}
-    (case.outputs["y"],) = case.writer.append(
-        "layer_norm_grad", inputs, {"weight": case.weight("w", weight)}, attributes
-    )
+    (case.outputs["y"],) = case.writer.append("layer_norm_grad", inputs, {"weight": case.weight("w", weight)}, attributes)
     spread = np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
     largest = np.abs(dy * weight).max(axis=1, keepdims=True)
     normal = np.abs(x - x.mean(axis=1, keepdims=True)).max(axis=1, keepdims=True) / spread
@@ -71,9 +69,7 @@ def test_layer_norm(width):
     check(case, case.batch(), {"y": tolerance})
 
 
-@pytest.mark.parametrize(
-    ("width", "heads", "offset"), [(3, 1, 0.0), (17, 1, 1.0), (96, 4, 0.0), (100, 5, 1.0), (48, 1, 0.0)]
-)
+@pytest.mark.parametrize(("width", "heads", "offset"), [(3, 1, 0.0), (17, 1, 1.0), (96, 4, 0.0), (100, 5, 1.0), (48, 1, 0.0)])
 def test_rms_norm(width, heads, offset):
     rng = np.random.default_rng(width)
     case = ReverseCase([9])
@@ -112,17 +108,13 @@ def test_pool(mode):
         check(case, case.batch(inputs={"gradient": dy}), {"y": EPSILON * np.abs(dy).max()})
 
 
-@pytest.mark.parametrize(
-    ("heads", "head_dim", "pairs", "pairing"), [(2, 8, 4, "half"), (3, 34, 17, "half"), (2, 40, 9, "interleaved")]
-)
+@pytest.mark.parametrize(("heads", "head_dim", "pairs", "pairing"), [(2, 8, 4, "half"), (3, 34, 17, "half"), (2, 40, 9, "interleaved")])
 def test_rope_turned_back(heads, head_dim, pairs, pairing):
     rng = np.random.default_rng(head_dim)
     case = ReverseCase([11, 5])
     dy, angles = _drawn(rng, 16, heads * head_dim), _drawn(rng, 16, 2 * pairs)
     attributes = {"heads": heads, "head_dim": head_dim, "pairing": pairing}
-    (case.outputs["y"],) = case.writer.append(
-        "rope_grad", (case.rows("dy", dy), case.rows("a", angles)), {}, attributes
-    )
+    (case.outputs["y"],) = case.writer.append("rope_grad", (case.rows("dy", dy), case.rows("a", angles)), {}, attributes)
     check(case, case.batch(), {"y": 4 * EPSILON * np.abs(dy).max() * np.abs(angles).max()})
 
 
@@ -211,9 +203,7 @@ def test_attention(heads, kv_heads, head_dim, mask, window):
     case.outputs |= {"y": y, "sums": sums, "dq": dq, "dk": dk, "dv": dv}
     expected = case.expected(case.batch())
     largest = {name: np.abs(array).max() for name, array in expected.items()}
-    check(
-        case, case.batch(), {name: 100 * EPSILON * max(1.0, largest[name]) for name in ("y", "sums", "dq", "dk", "dv")}
-    )
+    check(case, case.batch(), {name: 100 * EPSILON * max(1.0, largest[name]) for name in ("y", "sums", "dq", "dk", "dv")})
 
 
 def test_attention_over_several_segments_of_keys():
