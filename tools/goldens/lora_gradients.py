@@ -2,8 +2,8 @@
 
 A case has a base (of tests/data/decoders or tests/data/architectures), settings of a LoraConfig, and for an encoder a
 pooling. Factors and tokens are drawn from names. Writes tests/data/gradients/gradients.npz: the loss of each case, and every
-fifth number of dA and dB of each site, in float32. ``--check`` makes them again and compares. Needs torch, transformers and
-peft==0.21.2.
+eleventh number of dA and dB of each site, in float32. ``--check`` makes them again and compares. Needs torch, transformers
+and peft==0.21.2.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ def pooled(case: Any, states: Any) -> Any:
     return torch.nn.functional.normalize(vector, dim=0) if case.normalize else vector
 
 
-def gradients(name: str, folder: Path) -> dict[str, npt.NDArray[np.float32]]:
+def gradients(name: str, folder: Path) -> dict[str, npt.NDArray[Any]]:
     """Return the loss and the gradients of each site by its path."""
     model = adapted(name, folder)
     loss = loss_of(name, model)
     loss.backward()
-    made = {f"{name}/loss": np.array(loss.detach().numpy(), np.float64)}
+    made: dict[str, npt.NDArray[Any]] = {f"{name}/loss": np.array(loss.detach().numpy(), np.float64)}
     for path, layer in model.base_model.model.named_modules():
         if hasattr(layer, "lora_A"):
             for matrix, part in (("a", layer.lora_A), ("b", layer.lora_B)):
@@ -97,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the committed files, write nothing")
     arguments = parser.parse_args()
-    made: dict[str, npt.NDArray[np.float32]] = {}
+    made: dict[str, npt.NDArray[Any]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for name in CASES:
             made |= gradients(name, Path(temporary))

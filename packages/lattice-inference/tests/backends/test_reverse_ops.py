@@ -1,4 +1,4 @@
-"""Every op of the reverse pass on every level of this CPU, against the float64 reference, with the same bits by any threads."""
+"""Every op of the reverse pass on every level of this CPU, against the float64 reference."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_layer_norm(width):
     x, dy, weight = _drawn(rng, 9, width, scale=3) + 5, _drawn(rng, 9, width), _drawn(rng, width)
     inputs = (case.rows("x", x), case.rows("dy", dy))
     attributes = {"epsilon": 1e-5}
-    (case.outputs["y"],) = case.writer.append("layer_norm_grad", inputs, {"weight": case.weight("w", weight)}, attributes)
+    (case.outputs["y"],) = case.writer.append(
+        "layer_norm_grad", inputs, {"weight": case.weight("w", weight)}, attributes
+    )
     spread = np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
     largest = np.abs(dy * weight).max(axis=1, keepdims=True)
     normal = np.abs(x - x.mean(axis=1, keepdims=True)).max(axis=1, keepdims=True) / spread
@@ -69,7 +71,9 @@ def test_layer_norm(width):
     check(case, case.batch(), {"y": tolerance})
 
 
-@pytest.mark.parametrize(("width", "heads", "offset"), [(3, 1, 0.0), (17, 1, 1.0), (96, 4, 0.0), (100, 5, 1.0), (48, 1, 0.0)])
+@pytest.mark.parametrize(
+    ("width", "heads", "offset"), [(3, 1, 0.0), (17, 1, 1.0), (96, 4, 0.0), (100, 5, 1.0), (48, 1, 0.0)]
+)
 def test_rms_norm(width, heads, offset):
     rng = np.random.default_rng(width)
     case = ReverseCase([9])
@@ -108,13 +112,17 @@ def test_pool(mode):
         check(case, case.batch(inputs={"gradient": dy}), {"y": EPSILON * np.abs(dy).max()})
 
 
-@pytest.mark.parametrize(("heads", "head_dim", "pairs", "pairing"), [(2, 8, 4, "half"), (3, 34, 17, "half"), (2, 40, 9, "interleaved")])
+@pytest.mark.parametrize(
+    ("heads", "head_dim", "pairs", "pairing"), [(2, 8, 4, "half"), (3, 34, 17, "half"), (2, 40, 9, "interleaved")]
+)
 def test_rope_turned_back(heads, head_dim, pairs, pairing):
     rng = np.random.default_rng(head_dim)
     case = ReverseCase([11, 5])
     dy, angles = _drawn(rng, 16, heads * head_dim), _drawn(rng, 16, 2 * pairs)
     attributes = {"heads": heads, "head_dim": head_dim, "pairing": pairing}
-    (case.outputs["y"],) = case.writer.append("rope_grad", (case.rows("dy", dy), case.rows("a", angles)), {}, attributes)
+    (case.outputs["y"],) = case.writer.append(
+        "rope_grad", (case.rows("dy", dy), case.rows("a", angles)), {}, attributes
+    )
     check(case, case.batch(), {"y": 4 * EPSILON * np.abs(dy).max() * np.abs(angles).max()})
 
 
@@ -203,7 +211,9 @@ def test_attention(heads, kv_heads, head_dim, mask, window):
     case.outputs |= {"y": y, "sums": sums, "dq": dq, "dk": dk, "dv": dv}
     expected = case.expected(case.batch())
     largest = {name: np.abs(array).max() for name, array in expected.items()}
-    check(case, case.batch(), {name: 100 * EPSILON * max(1.0, largest[name]) for name in ("y", "sums", "dq", "dk", "dv")})
+    check(
+        case, case.batch(), {name: 100 * EPSILON * max(1.0, largest[name]) for name in ("y", "sums", "dq", "dk", "dv")}
+    )
 
 
 def test_attention_over_several_segments_of_keys():
@@ -238,9 +248,8 @@ def test_the_loss_of_a_linears_outputs(width, outputs, rows, gradient):
     logits = np.abs(x[batch.logit_rows]) @ np.abs(weight).T
     bound = EPSILON * (width + 8) * logits.max(axis=1, keepdims=True)
     total = np.maximum(1, case.expected(batch)["sums"][:, 1:2])
-    tolerances = {"sums": bound * total}
+    exact = np.full_like(bound, np.inf)  # what l is above its float32: l is checked by the loss
+    tolerances = {"sums": np.concatenate([bound, bound * total, exact, bound], axis=1)}
     if gradient:
         tolerances["dx"] = (4 * bound + EPSILON * 64) * np.abs(weight).max()
-    backends = {name: tolerance for name, tolerance in tolerances.items()}
-    backends["sums"] = np.concatenate([bound, bound * total, np.full_like(bound, np.inf), bound], axis=1)
-    check(case, batch, backends)
+    check(case, batch, tolerances)

@@ -45,6 +45,7 @@ CASES = {
     "mistral": Case("mistral", "tokens", ("k_proj", "down_proj")),
     "qwen2": Case("qwen2", "tokens"),
     "qwen3": Case("qwen3", "tokens"),
+    "qwen3-vectors": Case("qwen3", "vectors", ("self_attn.o_proj", "up_proj"), pooling="last"),
     "qwen3-upper": Case("qwen3", "tokens", ("layers.1.self_attn.v_proj", "layers.2.mlp.gate_proj")),
     "bert": Case("cross-encoder-bert-logits", "vectors"),
     "bert-cls": Case("cross-encoder-bert-logits", "vectors", ("query", "value"), pooling="cls", normalize=False),
@@ -93,5 +94,5 @@ def drawn_batch(name: str) -> DrawnBatch:
 
 
 def sample(gradient: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return every fifth number of a matrix: what is stored of a gradient."""
-    return np.asarray(gradient.reshape(-1)[::5], np.float32)
+    """Return every eleventh number of a matrix: what is stored of a gradient."""
+    return np.asarray(gradient.reshape(-1)[::11], np.float32)

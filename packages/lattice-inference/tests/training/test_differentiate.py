@@ -9,7 +9,7 @@ import pytest
 from lattice_inference import UnsupportedError
 from lattice_inference.graph.backward import Site, differentiate, forward_program
 from lattice_inference.graph.builder import GraphBuilder
-from lattice_inference.graph.memory import plan_memory
+from lattice_inference.graph.memory import pack_memory, plan_memory
 from lattice_inference.graph.ops import validate
 from lattice_inference.graph.program import KvSpec, Rows
 from lattice_inference.graph.reverse_ops import TRAINING_OPS
@@ -87,6 +87,37 @@ def test_memory_falls_with_what_is_kept():
         return plan_memory(program, {"add": 0}).offsets(COUNTS)[1]
 
     assert floats("all") > 1.2 * floats("products") > 2.4 * floats("layers")
+
+
+@pytest.mark.parametrize("keep", ["all", "products", "layers"])
+@pytest.mark.parametrize("planner", [plan_memory, pack_memory])
+def test_buffers_that_live_together_share_no_place(keep, planner):
+    in_place = {"add": 0, "rms_norm": 0, "silu": 0, "silu_grad": 1, "rope_grad": 0, "add_noise": 0, "mul": 0}
+    program = differentiate(decoder(), sites("0.q", "0.down", "1.v", "2.up"), keep, output="logits")
+    memory = planner(program, in_place)
+    last_read = {view.buffer: index for index, op in enumerate(program.ops) for view in op.inputs}
+    last_read |= {view.buffer: len(program.ops) for view in program.outputs.values()}
+    held = {}  # the buffer in each slot
+    for index, op in enumerate(program.ops):
+        for view in op.inputs:
+            assert held[memory.placement[view.buffer]] == view.buffer
+        for position, view in enumerate(op.outputs):
+            slot = memory.placement[view.buffer]
+            before = held.get(slot)
+            if before is not None and before != view.buffer:
+                ends = last_read.get(before, -1)
+                taken_over = position == 0 and op.kind in in_place and op.inputs[in_place[op.kind]].buffer == before
+                assert ends < index or (ends == index and taken_over)
+            held[slot] = view.buffer
+            assert (memory.slots[slot].rows, memory.slots[slot].width >= view.buffer.width) == (view.rows, True)
+
+
+def test_packing_takes_less_memory():
+    every = sites(*(f"{layer}.{name}" for layer in range(8) for name in ("q", "k", "v", "o", "up", "down")))
+    for keep, share in (("all", 1.0), ("products", 0.95), ("layers", 0.8)):
+        program = differentiate(decoder(layers=8), every, keep, output="logits")
+        planned, packed = (planner(program, {"add": 0}).offsets(COUNTS)[1] for planner in (plan_memory, pack_memory))
+        assert packed <= share * planned
 
 
 def test_outputs_that_nothing_reads_take_no_memory_for_long():

@@ -11,7 +11,7 @@ from lattice_inference.training import Dropout, Noise
 from training_cases import CASES, drawn_batch, path_stem, sample
 
 GOLDENS = Path(__file__).parents[1] / "data" / "gradients" / "gradients.npz"
-BACKENDS = ("reference",)
+BACKENDS = ("reference", "cpu")
 LIMIT = {"reference": 1e-6, "cpu": 1e-4}
 
 
@@ -35,7 +35,7 @@ def test_gradients_are_those_of_peft(open_case, name, backend):
         loss, gradients = gradients_of(program, name)
         names = {key.split("/")[1] for key in goldens.files if key.startswith(f"{name}/") and not key.endswith("/loss")}
         assert names == {path_stem(site.name) for site in program.sites}
-        assert loss == pytest.approx(float(goldens[f"{name}/loss"]), rel=1e-5, abs=1e-5)
+        assert loss == pytest.approx(float(goldens[f"{name}/loss"]), rel=1e-5, abs=2e-5)
         largest = max(np.abs(part).max() for pair in gradients.values() for part in pair)
         for site, pair in gradients.items():
             for matrix, part in zip("ab", pair, strict=True):
@@ -58,7 +58,8 @@ def test_what_is_kept_changes_no_bit(open_case, name, backend):
         for site, pair in gradients.items():
             for part, expected in zip(pair, found[0][1][site], strict=True):
                 assert np.array_equal(part, expected), site
-    assert peaks[0] > peaks[1] > peaks[2]
+    assert peaks == sorted(peaks, reverse=True)
+    assert backend == "cpu" or len(set(peaks)) == 3  # arenas of small models are all of one size
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -109,3 +110,17 @@ def test_gradients_of_dropout_and_noise_are_slopes(open_case, backend):
                 program.write_factors(site.name, a, b)
                 slope = (losses[0] - losses[1]) / (2 * step)
                 assert slope == pytest.approx(gradient[place], rel=0.02), site.name
+
+
+@pytest.mark.parametrize("name", ["qwen3", "bert-scores"])
+def test_gradients_have_the_same_bits_for_any_threads(open_case, name):
+    draws = {"dropout": Dropout(0.2, 3, 4), "noise": Noise(5.0, 3, 4)}
+    found = []
+    for threads in (1, 2, 5):
+        with open_case(name, threads=threads) as program:
+            found.append(gradients_of(program, name, **draws))
+    for loss, gradients in found[1:]:
+        assert loss == found[0][0]
+        for site, pair in gradients.items():
+            for part, expected in zip(pair, found[0][1][site], strict=True):
+                assert np.array_equal(part, expected), site

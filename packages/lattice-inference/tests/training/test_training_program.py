@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from lattice_inference import InvalidInputError, UnsupportedError
+from lattice_inference import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.training import Dropout, Noise, open_training_program
 from training_cases import RANK, drawn_batch
 
@@ -170,6 +170,16 @@ def test_draws_out_of_range_are_refused():
             kind(*arguments)
 
 
+def test_a_loss_that_is_not_finite_is_an_error(open_case, batch):
+    with open_case("llama") as program:
+        for site in program.sites:
+            a, b = program.read_factors(site.name)
+            program.write_factors(site.name, a * np.float32(1e30), b * np.float32(1e30))
+        for call in (program.loss_of_tokens, program.accumulate_tokens):
+            with pytest.raises(NonFiniteError):
+                call(batch.token_ids, batch.cu_seqlens, batch.targets)
+
+
 def test_a_closed_program_refuses_calls(open_case, batch):
     program = open_case("llama", **REFERENCE)
     loss, count = program.loss_of_tokens(batch.token_ids, batch.cu_seqlens, batch.targets)
@@ -190,6 +200,7 @@ def test_a_closed_program_refuses_calls(open_case, batch):
             call()
 
 
+@pytest.mark.slow
 def test_the_package_imports_nothing_of_training():
     code = (
         "import lattice_inference, lattice_inference.lora, sys; from lattice_inference import load_model, load_encoder\n"

@@ -211,8 +211,9 @@ REVERSE_OPS: Mapping[str, OpDefinition] = {
         ("weight",),
         {},
         _linear_input_grad,
-        "Input dy, of a linear with this weight. dx[t, k] = one chain over n of dy[t, n] * weight[n, k], with the weight's "
-        "values widened to float32. Where linears multiply bfloat16, dy is rounded as their inputs are.",
+        "Input dy, of a linear with this weight. dx[t, k] adds up stretches of 1024 n in order, each one chain over n of "
+        "dy[t, n] * weight[n, k], with the weight's values widened to float32. Where linears multiply bfloat16, dy is "
+        "rounded as their inputs are.",
     ),
     "attention_with_sums": OpDefinition(
         3,
@@ -308,13 +309,13 @@ REVERSE_OPS: Mapping[str, OpDefinition] = {
         ("weight",),
         {"gradient": bool},
         _linear_cross_entropy,
-        "Logits, loss and gradient of rows x, of which the rows times the vocabulary never exist: a task has at most 64 "
-        "rows, and their logits in its scratch. With the batch's target t[r] and target weight w[r]: z = linear(x, weight) "
-        "of float rows; m = max(z); p[n] = exp(z[n] - m); l = fold16(p), added up in float64. Output sums, four columns: "
-        "m, l rounded to float32, what l is above it rounded to float32, z[t]. The row's loss is "
-        "w * (log(l) + m - z[t]), which the caller computes in float64. With gradient, a second output: "
-        "g[n] = (p[n] * (1 / l) - (n = t)) * w, with 1 / l of the rounded l; dx[k] = one chain over n of "
-        "g[n] * weight[n, k].",
+        "Logits, loss and gradient of rows x; rows times the vocabulary never exist, as outputs are taken in "
+        "stretches of 256. With the batch's target t[r] and target weight w[r]: z = linear(x, weight) of float rows; "
+        "m = max(z) of the stretches so far; p[n] = exp(z[n] - m); l adds up p in float64. Where a stretch moves m, l"
+        " and the sums s of those before it are multiplied by exp(old m - new m). Output sums, four columns: m, l "
+        "rounded to float32, what l is above it rounded to float32, z[t]. The row's loss is w * (log(l) + m - z[t]), "
+        "which the caller computes in float64. With gradient, a second output: s[k] adds up the stretches' chains "
+        "over n of p[n] * weight[n, k]; dx[k] = w * (s[k] * (1 / l) - weight[t, k]), with 1 / l of the rounded l.",
         _gradient_of_rows,
     ),
 }

@@ -113,7 +113,9 @@ class TrainingProgram:
         Raises:
             InvalidInputError: the program is closed or opened for vectors, lengths disagree, an id or a target is no token,
                 a weight is negative or not finite, or no row is trained.
-            NonFiniteError: the loss is NaN or infinite. Gradients that this call added may be, too.
+            NonFiniteError: the loss is NaN or infinite.
+
+        After an error or an interrupt in the run, gradients have no meaning until :meth:`zero_gradients`.
         """
         return self._tokens("reverse", token_ids, cu_seqlens, targets, weights, dropout, noise)
 
@@ -171,6 +173,8 @@ class TrainingProgram:
 
         Raises:
             InvalidInputError, NonFiniteError: as for :meth:`vectors`; or ``d_vectors`` has another shape or is not finite.
+
+        After an error or an interrupt in the run, gradients have no meaning until :meth:`zero_gradients`.
         """
         compiled = self._open_for("vectors")
         batch = self._batch(token_ids, cu_seqlens, token_type_ids, {}, dropout, noise)

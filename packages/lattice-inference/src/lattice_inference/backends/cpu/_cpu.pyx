@@ -417,7 +417,10 @@ cdef class Plan:
                 raise ValueError(f"an op reads {op.k} and writes {op.n} columns by factors of {rank, inputs, outputs}")
 
     def use_factors(self, sites):
-        """Name the sites whose factors later ops read: their shapes (rank, inputs, outputs), in the order of the factors."""
+        """Name the sites whose factors later ops read, in order.
+
+        Their shapes are (rank, inputs, outputs).
+        """
         self.sites = {name: number for number, name in enumerate(sites)}
         self.shapes = tuple(sites.values())
 

@@ -164,11 +164,13 @@ class CpuBackend:
     def compile_training(
         self, programs: Mapping[str, Program], source: TensorSource, factors: Mapping[str, SiteFactors]
     ) -> CpuTraining:
-        """Return programs for training; see :class:`~lattice_inference.backends.training_protocol.TrainingBackend`.
+        """Return programs for training.
+
+        See :class:`~lattice_inference.backends.training_protocol.TrainingBackend`.
 
         Linears with integer weights multiply rows of floats: ``activations`` must be ``"float32"`` for them.
         """
-        from lattice_inference.backends.cpu.training import CpuFactors, CpuTraining, site_shapes
+        from lattice_inference.backends.cpu.training import CpuFactors, CpuTraining, training_plan
 
         forms = self._forms(source)
         # linears stay apart: the reverse reads the weight of each, and nothing is kept twice
@@ -182,11 +184,9 @@ class CpuBackend:
                 raise UnsupportedError("training multiplies rows of floats: activations must be 'float32'")
             narrow = {name: self._narrow_inputs(program, forms) for name, program in fused.items()}
         weights = ResidentWeights(_all_ops(narrow.values()), source, forms)
-        plans = {}
-        for name, program in narrow.items():
-            native = self._native_plan()
-            native.use_factors(site_shapes(factors))
-            plans[name] = StepPlan(program, weights, native)
+        plans = {
+            name: training_plan(program, weights, self._native_plan(), factors) for name, program in narrow.items()
+        }
         return CpuTraining(plans, weights, CpuFactors(factors), self.threads)
 
     def _narrow_inputs(self, chosen: Program, forms: WeightForms) -> Program:

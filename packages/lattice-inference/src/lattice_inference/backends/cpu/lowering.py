@@ -11,7 +11,6 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.expert_lowering import EXPERT_LOWERINGS
 from lattice_inference.backends.cpu.forms.input_rows import IntegerRows
-from lattice_inference.backends.cpu.reverse_lowering import REVERSE_IN_PLACE, REVERSE_LOWERINGS
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.fusion import ACTIVATIONS
@@ -21,7 +20,7 @@ from lattice_inference.graph.program import Op, View
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
 
-__all__ = ["IN_PLACE", "lower"]
+__all__ = ["IN_PLACE", "LOWERINGS", "Lowering", "lower"]
 
 IN_PLACE: Mapping[str, int] = {
     "add": 0,
@@ -37,7 +36,6 @@ IN_PLACE: Mapping[str, int] = {
     "l2_normalize": 0,
     "linear_add": 1,
     "embed_rows_add": 0,
-    **REVERSE_IN_PLACE,
 }
 """Ops that may write over an input, and its index: they read an element only to write the same one."""
 
@@ -45,15 +43,23 @@ _FOLLOWED = {"paged_attention": "paged_merge", "attention_grad": "attention_keys
 
 Arguments = dict[str, Any]
 
+Lowering = Callable[[Op, "ResidentWeights", MemoryPlan], tuple[str, Arguments]]
+"""Returns the kernel of an op, and its parameters."""
 
-def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) -> None:
+
+def lower(
+    compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, further: Mapping[str, Lowering] | None = None
+) -> None:
     """Append every op of ``compiled`` to ``plan``.
+
+    ``further`` has the lowerings of kinds that are not of inference.
 
     Raises:
         UnsupportedError: there is no kernel for an op.
     """
+    lowerings = LOWERINGS if further is None else {**LOWERINGS, **further}
     for op in compiled.program.ops:
-        kernel, arguments = _kernel(op, weights, compiled.memory)
+        kernel, arguments = _kernel(op, weights, compiled.memory, lowerings)
         written = op.outputs[0] if op.outputs else None
         rows, width = (op.inputs[0].rows, 0) if written is None else (written.rows, written.width)
         rounded_width = op.attributes.get("rounded_width")
@@ -75,13 +81,12 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
             plan.check_ids(arguments["ids"], op.weights["table"].shape[0])
 
 
-def _kernel(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    """Return the kernel of ``op`` and its parameters.
-
-    A kernel without a record needs no entry in ``_LOWERINGS``.
-    """
-    if op.kind in _LOWERINGS:
-        return _LOWERINGS[op.kind](op, weights, memory)
+def _kernel(
+    op: Op, weights: ResidentWeights, memory: MemoryPlan, lowerings: Mapping[str, Lowering]
+) -> tuple[str, Arguments]:
+    """Return the kernel of ``op`` and its parameters."""
+    if op.kind in lowerings:
+        return lowerings[op.kind](op, weights, memory)
     if _cpu.RECORDS.get(op.kind) == "none":
         return op.kind, {}
     raise UnsupportedError(f"the CPU backend has no kernel for the op {op.kind!r}")
@@ -213,7 +218,7 @@ def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Ar
     return "pool", {"pool": str(op.attributes["mode"])}
 
 
-_LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, Arguments]]] = {
+LOWERINGS: Mapping[str, Lowering] = {
     "embed_rows": _embed_rows,
     "embed_rows_add": _embed_rows,
     "linear": _linear,
@@ -230,12 +235,10 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, 
     "rms_norm": _rms_norm,
     "rope_angles": _rope_angles,
     "rope": _rope,
-    "rms_norm_grad": _rms_norm,
-    "rope_grad": _rope,
     "kv_write": _kv_write,
     "paged_attention": _paged_attention,
     "pool": _pool,
     **EXPERT_LOWERINGS,
     "low_rank_group": _low_rank_group,
-    **REVERSE_LOWERINGS,
 }
+"""By the kind of the op; those whose kernel has their name and no parameters have no entry."""

@@ -27,7 +27,9 @@ cdef const float *floats_or_none(object array, Py_ssize_t size, str name) except
 
 
 cdef int fill_record(lattice_op *op, str record, dict given, list owners) except -1:
-    """Fill the record of an op, and remove its fields from ``given``; ``owners`` keeps memory for the op.
+    """Fill the record of an op, and remove its fields from ``given``.
+
+    ``owners`` keeps memory for the op.
 
     The fields are names, such as weight types and activations, and arrays. ``bounds`` are low and high of the range, in
     float32, within which rows are quantized.

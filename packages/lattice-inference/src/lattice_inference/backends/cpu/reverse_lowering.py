@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lattice_inference.backends.cpu.lowering import LOWERINGS, Lowering
 from lattice_inference.graph.memory import MemoryPlan
 from lattice_inference.graph.program import Op, View
 
@@ -102,7 +103,7 @@ def _linear_cross_entropy(op: Op, weights: ResidentWeights, memory: MemoryPlan) 
     }
 
 
-REVERSE_LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, Arguments]]] = {
+REVERSE_LOWERINGS: Mapping[str, Lowering] = {
     "input_rows": _input_rows,
     "low_rank_inner": _factors,
     "low_rank_outer": _factors,
@@ -114,7 +115,9 @@ REVERSE_LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tupl
     "attention_grad": _attention_grad,
     **dict.fromkeys(("gelu_grad", "relu_grad", "silu_grad", "tanh_grad"), _activation_grad),
     "layer_norm_grad": _layer_norm_grad,
+    "rms_norm_grad": LOWERINGS["rms_norm"],
+    "rope_grad": LOWERINGS["rope"],
     "pool_grad": _pool_grad,
     "linear_cross_entropy": _linear_cross_entropy,
 }
-"""By the kind of the op; rms_norm_grad and rope_grad have the parameters of their ops, and the others none."""
+"""By the kind of the op. The gradients of rms_norm and rope have their parameters; scatter_rows and others have none."""

@@ -24,7 +24,7 @@ def copy_outputs(
     offsets: Sequence[int],
     counts: Mapping[Rows, int],
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """Return new arrays with the outputs of a plan that lie in ``arena``, or with those that are wanted."""
+    """Return new arrays with the outputs of a plan, or with those that are wanted."""
     outputs = {}
     for name, (view, kind, slot) in plan.places_of_outputs.items():
         if wanted is not None and name not in wanted:

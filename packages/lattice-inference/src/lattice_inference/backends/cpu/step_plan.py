@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.low_rank_groups import join_low_rank
-from lattice_inference.backends.cpu.lowering import IN_PLACE, lower
+from lattice_inference.backends.cpu.lowering import IN_PLACE, Lowering, lower
 from lattice_inference.backends.cpu.weights import ResidentWeights
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
-from lattice_inference.graph.memory import plan_memory
+from lattice_inference.graph.memory import MemoryPlan, plan_memory
 from lattice_inference.graph.program import Program
 
 __all__ = ["StepPlan"]
@@ -16,6 +18,14 @@ __all__ = ["StepPlan"]
 
 class StepPlan:
     """A program that is ready to run over resident weights. Several may share one set of them.
+
+    Args:
+        program: the program after fusion and the choice of forms.
+        weights: its weights.
+        native: takes its ops.
+        lowerings: of ops that are not of inference.
+        in_place: the ops that may write over an input, and which one.
+        planner: gives each buffer its place.
 
     Attributes:
         program: what it runs, fused.
@@ -25,13 +35,21 @@ class StepPlan:
         places_of_outputs: view, kind of rows and slot of each output.
     """
 
-    def __init__(self, program: Program, weights: ResidentWeights, native: _cpu.Plan) -> None:
+    def __init__(
+        self,
+        program: Program,
+        weights: ResidentWeights,
+        native: _cpu.Plan,
+        lowerings: Mapping[str, Lowering] | None = None,
+        in_place: Mapping[str, int] = IN_PLACE,
+        planner: Callable[[Program, Mapping[str, int]], MemoryPlan] = plan_memory,
+    ) -> None:
         self.program, self.groups = join_low_rank(program)
-        self.memory = plan_memory(self.program, IN_PLACE)
+        self.memory = planner(self.program, in_place)
         if len(self.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(f"the program needs {len(self.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible")
         self.native = native
         self.places_of_outputs = {
             name: (view, view.rows, self.memory.placement[view.buffer]) for name, view in self.program.outputs.items()
         }
-        lower(CompiledProgram(self.program, self.memory), weights, native)
+        lower(CompiledProgram(self.program, self.memory), weights, native, lowerings)

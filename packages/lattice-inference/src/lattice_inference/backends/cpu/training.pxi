@@ -3,8 +3,9 @@
 
 
 cdef class TrainedFactors:
-    """The factors A [rank][inputs] and B [outputs][rank] of each site, and the sums of their gradients, all zeros at first.
+    """The factors of each site, and the sums of their gradients, all zeros at first.
 
+    A is [rank][inputs] and B [outputs][rank].
     ``shapes`` gives (rank, inputs, outputs) of each site.
     """
 
@@ -23,7 +24,7 @@ cdef class TrainedFactors:
         if self.sites == NULL:
             raise MemoryError
         offsets = []
-        for part in range(2):  # the gradients lie together, behind all factors
+        for part in range(2):  # the gradients lie together, after all factors
             self.gradients = total
             for rank, inputs, outputs in self.shapes:
                 if min(rank, inputs, outputs) < 1 or max(rank, inputs, outputs) > 1 << 30:
@@ -102,7 +103,7 @@ cdef class StepTraining:
 
 
 cdef int check_training(Plan plan, Step step) except -1:
-    """Check that a step has what the ops of a program for training read; raise ValueError otherwise."""
+    """Raise ValueError unless a step has what the ops of a program for training read."""
     cdef StepTraining given = step.training
     cdef Py_ssize_t i, rows
     cdef int64_t outputs

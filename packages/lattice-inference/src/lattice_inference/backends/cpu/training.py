@@ -1,4 +1,7 @@
-"""Programs for training on the CPU: over one set of resident weights, with factors and gradients in memory of their own."""
+"""Programs for training on the CPU, over one set of resident weights.
+
+Factors and gradients have other memory.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,22 @@ import numpy.typing as npt
 from lattice_inference.backends.batch_checks import refuse_closed, refuse_id, refuse_non_finite
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
+from lattice_inference.backends.cpu.lowering import IN_PLACE
+from lattice_inference.backends.cpu.reverse_lowering import REVERSE_IN_PLACE, REVERSE_LOWERINGS
 from lattice_inference.backends.cpu.step_outputs import calls_of, copy_outputs
 from lattice_inference.backends.cpu.step_plan import StepPlan
 from lattice_inference.backends.training_protocol import SiteFactors
 from lattice_inference.cancellation import check_cancelled
 from lattice_inference.errors import InvalidInputError
-from lattice_inference.graph.program import Rows
+from lattice_inference.graph.memory import pack_memory
+from lattice_inference.graph.program import Program, Rows
 from lattice_inference.graph.training_batch import Dropout, Noise, TrainingBatch
 
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
     from lattice_inference.backends.protocol import Outputs
 
-__all__ = ["CpuFactors", "CpuTraining", "site_shapes"]
+__all__ = ["CpuFactors", "CpuTraining", "training_plan"]
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -32,7 +38,10 @@ KEPT_BYTES = 1 << 62
 
 
 class CpuFactors:
-    """Factors and gradients in native memory; see :class:`~lattice_inference.backends.training_protocol.Factors`."""
+    """Factors and gradients in native memory.
+
+    See :class:`~lattice_inference.backends.training_protocol.Factors`.
+    """
 
     def __init__(self, sizes: Mapping[str, SiteFactors]) -> None:
         self.native = _cpu.TrainedFactors([(size.rank, size.inputs, size.outputs) for size in sizes.values()])
@@ -61,7 +70,9 @@ class CpuFactors:
 
 
 class CpuTraining:
-    """Programs that share weights and factors; see :class:`~lattice_inference.backends.training_protocol.CompiledTraining`.
+    """Programs that share weights and factors.
+
+    See :class:`~lattice_inference.backends.training_protocol.CompiledTraining`.
 
     Args:
         plans: the programs by name, ready to run.
@@ -111,7 +122,7 @@ class CpuTraining:
         if nbytes > self._arenas.idle_bytes:
             self._arenas.trim()  # the smaller one would never be used again
         arena = self._arenas.take(nbytes)
-        self._most = max(self._most, arena.nbytes)
+        self._most = max(self._most, nbytes)
         try:
             step = _cpu.Step(
                 token_ids=batch.token_ids,
@@ -161,6 +172,9 @@ def _noise(draws: Noise | None) -> tuple[int, int, int, float, float] | None:
     return None if draws is None else (draws.seed, draws.step, 0, 0.0, draws.alpha)
 
 
-def site_shapes(sizes: Mapping[str, SiteFactors]) -> dict[str, tuple[int, int, int]]:
-    """Return the shape of each site's factors as native plans take it."""
-    return {name: (size.rank, size.inputs, size.outputs) for name, size in sizes.items()}
+def training_plan(
+    program: Program, weights: ResidentWeights, native: _cpu.Plan, sizes: Mapping[str, SiteFactors]
+) -> StepPlan:
+    """Return one program for training, ready to run with factors of these sizes."""
+    native.use_factors({name: (size.rank, size.inputs, size.outputs) for name, size in sizes.items()})
+    return StepPlan(program, weights, native, REVERSE_LOWERINGS, {**IN_PLACE, **REVERSE_IN_PLACE}, pack_memory)

@@ -169,8 +169,6 @@ class WeightForms:
 
     def rounded_inputs(self, op: Op) -> int:
         """Return how many of an op's first inputs are rows of bfloat16."""
-        if op.kind in ("linear_input_grad", "linear_cross_entropy"):
-            return 0
         if op.kind.startswith("linear"):
             return int(op.weights["weight"] in self._rounded)
         by_tiles = op.kind == "attention" and op.attributes["mask"] == "bidirectional"

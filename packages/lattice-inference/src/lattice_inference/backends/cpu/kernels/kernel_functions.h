@@ -26,6 +26,9 @@ void LATTICE_FN(lattice_block_table_row)(const lattice_op *op, int64_t id, const
 void LATTICE_FN(lattice_widen_panel)(int weight_type, const void *weights, int64_t k, int64_t panel, int64_t first, int64_t count,
                                      float *y);
 
+/* Of bfloat16_linear.c: all of a linear over rows of bfloat16, in one task. */
+void LATTICE_FN(lattice_multiply_pairs)(const lattice_op *op, const lattice_step *step);
+
 /* Of kernels.c: rows of floats by panels of float32 weights, [k][16] each, `panel_stride` floats apart. */
 void LATTICE_FN(lattice_multiply_panels)(const float *x, int64_t x_stride, int64_t rows, const float *weights, int64_t panel_stride,
                                          int64_t panels, int64_t k, const lattice_output *output);

@@ -194,6 +194,29 @@ static void multiply_by_amx(const bfloat16_part *part)
 }
 #endif
 
+static void multiply_part(const bfloat16_part *part)
+{
+    if (part->row == part->row_end || part->panel == part->panel_end)
+        return;
+#if defined(LATTICE_AMX_BFLOAT16)
+    if (part->step->bfloat16 == LATTICE_BFLOAT16_AMX) {
+        multiply_by_amx(part);
+        return;
+    }
+#endif
+    multiply_by_dots(part);
+}
+
+void LATTICE_FN(lattice_multiply_pairs)(const lattice_op *op, const lattice_step *step)
+{
+    const bfloat16_grid grid = bfloat16_cut(op, step);
+    for (int64_t block = 0; block < grid.row_blocks; block++) {
+        bfloat16_part part = {.op = op, .step = step, .panel_end = lattice_divide_up(op->n, LATTICE_PANEL)};
+        task_rows(lattice_rows(op, step), block, grid.row_blocks, &part.row, &part.row_end);
+        multiply_part(&part);
+    }
+}
+
 void LATTICE_FN(bfloat16_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                              int thread)
 {
@@ -204,13 +227,5 @@ void LATTICE_FN(bfloat16_linear_run)(const lattice_op *op, const lattice_step *s
     task_rows(lattice_rows(op, step), task / grid.column_groups, grid.row_blocks, &part.row, &part.row_end);
     task_rows(lattice_divide_up(op->n, LATTICE_PANEL), task % grid.column_groups, grid.column_groups, &part.panel,
               &part.panel_end);
-    if (part.row == part.row_end || part.panel == part.panel_end)
-        return;
-#if defined(LATTICE_AMX_BFLOAT16)
-    if (step->bfloat16 == LATTICE_BFLOAT16_AMX) {
-        multiply_by_amx(&part);
-        return;
-    }
-#endif
-    multiply_by_dots(&part);
+    multiply_part(&part);
 }

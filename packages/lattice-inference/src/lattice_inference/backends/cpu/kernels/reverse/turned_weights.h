@@ -3,28 +3,17 @@
  *
  *     panel [k][16] of W [n][k], any form  ->  elements [first, first + count) as float32 [count][16]
  *     those of several panels, turned      ->  [count / 16][16 panels][16], panels of W^T
+ *
+ * Bfloat16 in pairs is turned without widening.
  */
 #ifndef LATTICE_TURNED_WEIGHTS_H
 #define LATTICE_TURNED_WEIGHTS_H
 
 #include "lattice/half.h"
-#include "lattice/simd_integer.h"
 #include "lattice/transpose.h"
 #include "linear/bfloat16_linear.h"
 #include "reverse/scratch.h"
 #include "rows/rows.h"
-
-/* Elements [first, first + count) of k of a panel of 16-bit floats in pairs, [k / 2][16][2]; `first` is even. */
-static void widen_pairs(const uint16_t *panel, int64_t first, int64_t count, float *y)
-{
-    for (int64_t i = 0; i < count; i += 2) {
-        const i32x16 both = i32x16_load((const int32_t *)(panel + (first + i) * LATTICE_PANEL));
-        f32x16_store(y + i * LATTICE_PANEL, f32x16_from_bits(i32x16_shift_left(both, 16)));
-        if (i + 1 < count)
-            f32x16_store(y + (i + 1) * LATTICE_PANEL,
-                         f32x16_from_bits(i32x16_shift_left(i32x16_shift_right(both, 16), 16)));
-    }
-}
 
 /* Elements [first, first + count) of the k of a panel as float32 [count][16]: in place, or in `room`, which holds them. They
  * begin and end where lattice_turned_unit says, or with k. */
@@ -43,9 +32,6 @@ static const float *widened_stretch(int weight_type, const void *weights, int64_
     case LATTICE_WEIGHT_FLOAT16:
         for (int64_t i = 0; i < count * LATTICE_PANEL; i += 16)
             f32x16_store(room + i, f32x16_load_float16(halves + begin + i));
-        return room;
-    case LATTICE_WEIGHT_BFLOAT16_PAIRS:
-        widen_pairs(halves + panel * (lattice_bfloat16_panel_bytes(k) / 2), first, count, room);
         return room;
     default:
         LATTICE_FN(lattice_widen_panel)(weight_type, weights, k, panel, first, count, room);
@@ -69,6 +55,32 @@ static void turn_panel(const float *source, int64_t count, int64_t panel, int64_
             for (int other = 0; other < LATTICE_PANEL; other += 8)
                 transpose_8x8(source + half * LATTICE_PANEL + other, LATTICE_PANEL, target + other * LATTICE_PANEL + half,
                               LATTICE_PANEL);
+    }
+}
+
+/* Columns [first, first + count) of k of a panel of bfloat16 in pairs, [k / 2][16][2], to its lines of y
+ * [count / 16][depth / 2][16][2], panels of W^T in pairs: an element of W^T's k is an output of W. `first` is a multiple of 16. */
+LATTICE_INLINE void turn_pairs(const uint16_t *panel, int64_t first, int64_t count, int64_t number, int64_t depth, uint16_t *y)
+{
+    uint16_t *target = y + number * LATTICE_PANEL * LATTICE_PANEL;
+    const int64_t lines = lattice_divide_up(count, 2);
+    for (int64_t i = 0; i < count; i += LATTICE_PANEL, target += depth * LATTICE_PANEL) {
+        float words[8 * LATTICE_PANEL] = {0}, turned[LATTICE_PANEL * 8]; /* moved, and never computed with */
+        const int64_t here = lines - i / 2 < 8 ? lines - i / 2 : 8;
+        memcpy(words, panel + (first + i) * LATTICE_PANEL, (size_t)(here * LATTICE_PANEL) * sizeof(float));
+        transpose_8x8(words, LATTICE_PANEL, turned, 8);
+        transpose_8x8(words + 8, LATTICE_PANEL, turned + 64, 8);
+        uint32_t pairs[LATTICE_PANEL * 8];
+        memcpy(pairs, turned, sizeof pairs);
+        for (int line = 0; line < 8; line++) {
+            const uint32_t *a = pairs + 16 * line, *b = a + 8;
+            uint32_t both[LATTICE_PANEL];
+            for (int j = 0; j < 8; j++) {
+                both[2 * j] = (a[j] & 0xffff) | b[j] << 16;
+                both[2 * j + 1] = a[j] >> 16 | (b[j] & 0xffff0000);
+            }
+            memcpy(target + line * 2 * LATTICE_PANEL, both, sizeof both);
+        }
     }
 }
 

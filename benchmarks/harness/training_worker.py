@@ -1,0 +1,114 @@
+"""One engine's steps of training, in a process alone.
+
+It reads what to do as JSON, and prints seconds and memory.
+
+``lattice`` runs a model's gradients with :mod:`lattice_inference.training`, ``peft`` with PyTorch and PEFT. ``write`` writes
+a model of SmolLM2's shape with drawn weights for both.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+SHAPE = {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 8192,
+    "rope_theta": 100000.0,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+}
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+RANK = 16
+
+
+def drawn_tokens(count: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Draw token ids."""
+    return np.random.default_rng(0).integers(0, 49000, count).astype(np.int32)
+
+
+def write(task: dict[str, Any]) -> dict[str, Any]:
+    """Write a drawn model in float32 with transformers."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(task["model"])
+    return {}
+
+
+def lattice(task: dict[str, Any]) -> dict[str, Any]:
+    """Time steps with this library: forward, loss and gradients."""
+    from lattice_inference.training import open_training_program
+
+    ids = drawn_tokens(task["tokens"])
+    bounds, targets = np.array([0, len(ids)], np.int32), np.roll(ids, -1)
+    program = open_training_program(
+        task["model"],
+        sites="all-linear",
+        rank=RANK,
+        scaling=2.0,
+        loss="tokens",
+        keep=task["keep"],
+        activations=task["dtype"],
+        threads=task["threads"],
+    )
+    rng = np.random.default_rng(1)
+    for site in program.sites:
+        shapes = (RANK, site.inputs), (site.outputs, RANK)
+        program.write_factors(site.name, *[(rng.standard_normal(s) * 0.02).astype(np.float32) for s in shapes])
+
+    def step() -> None:
+        program.zero_gradients()
+        program.accumulate_tokens(ids, bounds, targets)
+
+    return timed(step, task["steps"])
+
+
+def peft(task: dict[str, Any]) -> dict[str, Any]:
+    """Time the same with PyTorch and PEFT."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(task["threads"])
+    base = AutoModelForCausalLM.from_pretrained(task["model"], dtype=getattr(torch, task["dtype"]))
+    model = get_peft_model(base, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=LINEARS))
+    if task["keep"] == "layers":
+        model.enable_input_require_grads()
+        model.gradient_checkpointing_enable()
+    model.train()
+    ids = torch.from_numpy(drawn_tokens(task["tokens"]).astype(np.int64))[None]
+
+    def step() -> None:
+        model.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+
+    return timed(step, task["steps"])
+
+
+def timed(step: Callable[[], None], steps: int) -> dict[str, Any]:
+    """Return the processor's seconds of steps after a first one, and the peak memory in MB."""
+    step()
+    seconds = []
+    for _ in range(steps):
+        before = time.process_time()
+        step()
+        seconds.append(time.process_time() - before)
+    return {"seconds": seconds, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    print(json.dumps({"write": write, "lattice": lattice, "peft": peft}[given["engine"]](given)))

