@@ -3,7 +3,7 @@
 TREC: all-MiniLM-L6-v2 (rank 16, all linears, a head) learns 5,452 questions in one epoch, and is measured on the 500 test
 questions; then it labels the training questions, without their labels, for a distilled student. STS-B: the same encoder
 learns the train split by CoSENT, and is measured by Spearman's correlation on the test split. SmolLM2 learns twenty facts
-over its Q4_1 file, and then answers the questions. Data sets are read from ``--data``; what is not there is left out and named.
+over its Q4_1 file, and then answers the questions. Data sets are read from ``--data``; missing ones are left out and named.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ import precision_quality
 import quality
 import recall
 import registry
-import speculation
 import sampling
+import speculation
 import teacher_accuracy
 import tiles
 import tokenizing

@@ -76,6 +76,10 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-embed", "backfill"): ["--from-store", "old.db", "--to-store", "out-new.db", "--model", "./encoder"],
     ("lattice-embed", "check-drift"): ["--update-baseline", "--model", "encoder", "--input", "texts.txt", "out.json"],
     ("lattice-embed", "doctor"): [],
+    ("lattice-tune", "lora"): [
+        *("train", "pairs.jsonl", "--model", "decoder", "--output", "out-adapter", "--rank", "1", "--epochs", "1"),
+        *("--max-tokens", "16"),
+    ],
     ("lattice-fann", "train"): ["table.csv", "--target", "y", "--epochs", "2", "--output", "out.fann"],
     ("lattice-fann", "predict"): ["network.fann", "inputs.csv", "--output", "out.csv"],
     ("lattice-fann", "info"): ["network.fann"],
@@ -108,6 +112,7 @@ def write_command_folder(folder: Path) -> Path:
     write_drawn_model(folder / "long-decoder", context=1024)
     shutil.copytree(ROOT / "packages" / "lattice-inference" / "tests" / "data" / "tiny_bert", folder / "encoder")
     qwen3_files.write(folder / "ranker", qwen3_files.reranker_files(qwen3_files.small_tokenizer(ends=False)))
+    (folder / "pairs.jsonl").write_text('{"prompt": "a", "completion": "b"}\n', encoding="utf-8")
     (folder / "texts.txt").write_text("a text\nanother text\n" * 8, encoding="utf-8")
     with create_store(folder / "old.db") as store:
         store.put([StoredDocument.pending("1", "a text")])

@@ -110,7 +110,12 @@ calls(
 calls(
     "lattice_inference.Encoder",
     encoder,
-    {"encode": {"texts": ["a text"]}, "count_tokens": {"texts": ["a text"]}, "token_offsets": _text},
+    {
+        "encode": {"texts": ["a text"]},
+        "count_tokens": {"texts": ["a text"]},
+        "packed_tokens": {"texts": ["a text"]},
+        "token_offsets": _text,
+    },
 )
 
 
@@ -143,6 +148,7 @@ calls(
         "score": {"query": "a", "documents": ["a text"]},
         "score_pairs": {"pairs": [("a", "b")]},
         "count_tokens": {"pairs": [("a", "b")]},
+        "packed_tokens": {"pairs": [("a", "b")]},
     },
 )
 calls(
@@ -257,7 +263,7 @@ calls(
 calls(
     "lattice_inference.ChatTemplate",
     lambda: lattice_inference.ChatTemplate("{{ messages[0].content }}"),
-    {name: {"messages": [{"role": "user", "content": "a"}]} for name in ("render", "render_marked")},
+    {name: {"messages": [{"role": "user", "content": "a"}]} for name in ("render", "render_answers", "render_marked")},
 )
 calls(
     "lattice_inference.Tokenizer",

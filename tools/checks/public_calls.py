@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from . import embed_calls, inference_calls, leaf_calls, model_registry_calls, tune_student_calls, tune_teacher_calls
+from . import (
+    embed_calls,
+    inference_calls,
+    leaf_calls,
+    model_registry_calls,
+    tune_lora_calls,
+    tune_student_calls,
+    tune_teacher_calls,
+)
 from .call_registry import CALLS
 
 __all__ = ["CALLS", "MADE_BY_THE_LIBRARY", "MODULES"]
 
 #: What registers the calls.
-MODULES = (inference_calls, embed_calls, leaf_calls, model_registry_calls, tune_student_calls, tune_teacher_calls)
+MODULES = (
+    inference_calls,
+    embed_calls,
+    leaf_calls,
+    model_registry_calls,
+    tune_lora_calls,
+    tune_student_calls,
+    tune_teacher_calls,
+)
 
 #: Results and states, which callers are given and do not make.
 MADE_BY_THE_LIBRARY = {
@@ -87,5 +103,6 @@ MADE_BY_THE_LIBRARY = {
         },
         *{"LabelScores", "PassBack", "Predictions", "SkippedRows", "StageRecord", "StoppingState", "TrainedNetwork"},
         *{"WorstExample", "Teacher", "TrainingCallback"},
+        *{"AdaptStep", "LoraCheckpoint", "LoraEvaluation", "LoraGradients", "LoraResult", "LoraStep"},
     },
 }

@@ -142,6 +142,8 @@ calls(
         "exponential_decay": {"gamma": 0.5},
         "cosine_annealing": {"min_lr": 0.0, "t_max": 5},
         "cosine_annealing_warmup": {"warmup_steps": 3, "min_lr": 0.0, "t_max": 5},
+        "linear_decay": {"warmup_steps": 3, "total_steps": 10},
+        "cosine_decay": {"warmup_steps": 3, "total_steps": 10},
         "one_cycle": {"max_lr": 0.1, "pct_start": 0.5, "total_steps": 10},
     },
 )

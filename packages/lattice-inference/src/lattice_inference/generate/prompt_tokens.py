@@ -73,9 +73,9 @@ def rendered_tokens(
 ) -> tuple[list[int], npt.NDArray[np.int32]]:
     """Return the tokens of a text that begins a context, and the characters of each.
 
-    The characters are (n, 2) int32. The tokens have the tokenizer's beginning tokens exactly once. No special tokens are added at the end. A chat template usually
-    writes the beginning itself, and blanks before it are removed. Otherwise the tokenizer's beginning tokens are added,
-    whose characters are (0, 0).
+    The characters are (n, 2) int32. The tokens have the tokenizer's beginning tokens exactly once. No special tokens are
+    added at the end. A chat template usually writes the beginning itself, and blanks before it are removed. Otherwise the
+    tokenizer's beginning tokens are added, whose characters are (0, 0).
 
     Args:
         tokenizer: the model's tokenizer.

@@ -166,7 +166,7 @@ class ChatTemplate:
         from lattice_inference.tokenizer.answer_ranges import answer_ranges, unweighted
 
         shown, answers = unweighted(messages)
-        now = now or datetime.datetime.now()
+        now = datetime.datetime.now() if now is None else now
         text, given = self.render_marked(
             shown, add_generation_prompt=False, tools=tools, documents=documents, now=now, **variables
         )

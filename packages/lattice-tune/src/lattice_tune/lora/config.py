@@ -144,13 +144,18 @@ class LoraTrainingConfig:
         number(self.margin, "margin", least=0, most=2, refusal=ConfigError)
 
     def rates(self, steps: int) -> LRSchedule:
-        """Return the schedule of a training of so many updates."""
-        warmup = max(1, min(steps, round(self.warmup * steps)))
+        """Return the schedule of a training of so many updates.
+
+        Raises:
+            InvalidInputError: ``steps`` is no whole number from 1.
+        """
+        updates = whole(steps, "steps", least=1, most=2**53)
+        warmup = max(1, min(updates, round(self.warmup * updates)))
         match self.schedule:
             case "linear":
-                return LRSchedule.linear_decay(warmup, steps)
+                return LRSchedule.linear_decay(warmup, updates)
             case "cosine":
-                return LRSchedule.cosine_decay(warmup, steps)
+                return LRSchedule.cosine_decay(warmup, updates)
             case _:
                 return LRSchedule.linear_warmup(warmup)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lattice_tune.arguments import whole
+from lattice_tune.arguments import plain_numbers, whole
 from lattice_tune.errors import InvalidInputError
 
 __all__ = ["loss_curve"]
@@ -26,7 +26,8 @@ def loss_curve(losses: Sequence[float], *, width: int = 60, height: int = 8) -> 
         InvalidInputError: there are no losses, or one is not finite.
     """
     columns, rows = whole(width, "width", least=1, most=1000), whole(height, "height", least=1, most=100)
-    values = np.asarray(losses, np.float64)
+    numbers = plain_numbers(losses, "losses")
+    values = numbers.astype(np.float64) if numbers.dtype.kind in "iuf" else np.empty(0)
     if values.ndim != 1 or not values.size or not np.isfinite(values).all():
         raise InvalidInputError("losses must be a list of at least one finite number")
     means = np.array([part.mean() for part in np.array_split(values, min(columns, values.size))])

@@ -46,7 +46,8 @@ def ranking_loss(
 ) -> tuple[float, Float64Array, Float64Array, float]:
     """Return loss, gradients by anchors and candidates, and the share of right anchors.
 
-    An anchor is right if it ranks its own candidate first. Candidate i belongs to anchor i; all others are its negatives, but those that ``ignored``, (n, m), leaves out.
+    An anchor is right if it ranks its own candidate first. Candidate i belongs to anchor i. All others are its negatives,
+    but those that ``ignored``, (n, m), leaves out.
     """
     a, a_lengths = unit_rows(anchors)
     c, c_lengths = unit_rows(candidates)

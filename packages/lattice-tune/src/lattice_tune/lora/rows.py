@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lattice_tune.arguments import path_of
 from lattice_tune.datasets.jsonl import jsonl_rows
 from lattice_tune.datasets.rows import RowError
@@ -42,6 +44,8 @@ def rows_of(source: RowSource, name: str = "examples") -> Iterator[PlacedRow]:
         return
     if isinstance(source, (bytes, Mapping)) or not isinstance(source, Iterable):
         raise InvalidInputError(f"{name} is {shown(source)}; give a JSONL file, or rows such as {{'text': ...}}")
+    if isinstance(source, np.ndarray) and not source.ndim:
+        raise InvalidInputError(f"{name} is an array without dimensions; give a JSONL file, or rows")
     for number, fields in enumerate(source, 1):
         if not isinstance(fields, Mapping):
             raise InvalidInputError(f"row {number} of {name} is {shown(fields)}; a mapping is needed")

@@ -22,7 +22,7 @@ from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.lora import LoraSite, save_gguf, save_peft_safetensors
 from lattice_inference.lora.destination import check_new_directory
 from lattice_inference.lora.peft_files import CONFIG_FILE
-from lattice_tune.arguments import callable_of, choice, instance, path_of, text_of
+from lattice_tune.arguments import callable_of, choice, flag, instance, path_of, text_of
 from lattice_tune.errors import ConfigError, DatasetError, InvalidInputError, TrainingError, shown
 from lattice_tune.lora.checkpoint import CheckpointIdentity
 from lattice_tune.lora.config import LoraConfig, LoraTrainingConfig
@@ -228,6 +228,8 @@ class LoraTrainer:
             InvalidInputError: it has other sites, another rank or another scale.
         """
         given = instance(adapter, "adapter", LoraAdapter)
+        if head is not None:
+            instance(head, "head", ClassificationHead)
         shapes = self._parameters.shapes
         wrong = sorted(set(given.sites) ^ set(shapes))
         if wrong:
@@ -259,7 +261,7 @@ class LoraTrainer:
         Raises:
             InvalidInputError: there is no such site.
         """
-        if site not in self._parameters.shapes:
+        if not isinstance(site, str) or site not in self._parameters.shapes:
             raise InvalidInputError(f"site is {shown(site)}; it must be one of sites")
         values = self._parameters.values
         a, b = (self._parameters.view(values, site, part).copy() for part in ("a", "b"))
@@ -308,6 +310,7 @@ class LoraTrainer:
             WriteError: it cannot be written; what was there stays.
         """
         target = path_of(directory, "directory")
+        flag(overwrite, "overwrite")
         try:
             check_new_directory(target, CONFIG_FILE, overwrite=overwrite)
         except InferenceInputError as error:
