@@ -132,7 +132,7 @@ def _configs(tokens: int) -> dict[str, Any]:
 
 
 def _texts(model: Any, name: str, config: Any, rounds: int) -> dict[str, Any]:
-    """Return the seconds of each text without drafts and with them, and how many of those were right."""
+    """Return the seconds without drafts and with them, and how many drafts were right."""
     from lattice_inference import Session
 
     prompt = EDIT if name.startswith("code") else PROSE

@@ -26,7 +26,7 @@ from harness.record import describe_run
 
 NAMES = (
     "caches compare decode design_baselines distillation embed fann footprint forward grammar instructions kernels "
-    "loading lora peak precision_quality quality recall registry teacher_accuracy tiles tokenizing vectors"
+    "loading lora peak precision_quality quality recall registry speculation teacher_accuracy tiles tokenizing vectors"
 )
 SCRIPTS = {name: importlib.import_module(name) for name in NAMES.split()}
 

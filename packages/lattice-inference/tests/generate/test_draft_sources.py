@@ -305,7 +305,7 @@ class TestRejection:
         p, q = rng.dirichlet(np.ones(12)), rng.dirichlet(np.ones(12))
         ids = np.arange(0, 36, 3)
         mine, theirs = Candidates(ids, p), Candidates(ids, q)
-        seeds = 4000
+        seeds = 2000
         counts, drafted, kept = np.zeros(36), np.zeros(36), 0
         for seed in range(seeds):
             draft = drafted_token(theirs, seed, 9)
@@ -322,10 +322,10 @@ class TestRejection:
         mine = Candidates(np.array([1, 2, 5]), np.array([0.25, 0.25, 0.5]))
         theirs = Candidates(np.array([2, 3]), np.array([0.5, 0.5]))
         counts = np.zeros(6)
-        for seed in range(3000):
+        for seed in range(1200):
             counts[verified_token(mine, theirs, drafted_token(theirs, seed, 0), seed, 0)] += 1
         assert counts[[0, 3, 4]].sum() == 0
-        assert chi_square(counts[[1, 2, 5]], 3000 * mine.probabilities) < LIMITS[3]
+        assert chi_square(counts[[1, 2, 5]], 1200 * mine.probabilities) < LIMITS[3]
 
     def test_equal_distributions_keep_every_draft(self):
         both = Candidates(np.arange(5), np.full(5, 0.2))
@@ -339,7 +339,7 @@ class TestRejection:
         base = GenerateConfig(
             max_new_tokens=4, temperature=3.0, top_k=3, top_p=1.0, repetition_penalty=1.0, ignore_stop_tokens=True
         )
-        seeds = 600
+        seeds = 400
         counts = []
         with Session(drawn_model, config=SessionConfig(cache_tokens=8192)) as session:
             for settings in ({}, {"speculate": near, "verify": "distribution"}):

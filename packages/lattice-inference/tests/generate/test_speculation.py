@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from lattice_inference import Chat, Extension, load_model
+from lattice_inference import CausalLanguageModel, Chat, Extension, load_model
 from lattice_inference.errors import CacheFullError, InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.drafts import MOST_DRAFTS, row_cost
@@ -81,8 +81,6 @@ def scripted(monkeypatch):
 @pytest.fixture
 def steps(monkeypatch):
     """The rows of each call of any model."""
-    from lattice_inference.generate.causal_language_model import CausalLanguageModel
-
     calls: list[int] = []
     forward = CausalLanguageModel.forward
 
@@ -137,7 +135,9 @@ class TestBits:
         assert (result.accepted_tokens > 0) == (right != "none")
         assert result.drafted_tokens > 0
 
-    @pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16", "int8"])
+    @pytest.mark.parametrize(
+        "dtype", ["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("float16", "float32", "bfloat16"))]
+    )
     @pytest.mark.parametrize("first", range(12, 20))
     def test_drafts_end_at_before_and_behind_a_page(self, drawn_model, scripted, dtype, first):
         """A step of 4 rows after ``first`` tokens, of which 0 to 3 are kept: pages have 16."""
@@ -160,6 +160,7 @@ class TestBits:
                 assert told(session.generate(PROMPT, speculating(DRAWN))) == told(expected)
                 assert state(session) == held
 
+    @pytest.mark.slow
     def test_a_batch_of_eight_speculates(self, drawn_model, scripted, steps):
         prompts = [f"{index} and {index}" for index in range(8)]
         configs = [list(CONFIGS.values())[index % len(CONFIGS)] for index in range(8)]
@@ -217,8 +218,8 @@ class TestBits:
         prompt = f"{code}\n{code}\n{code}\ndef area(width"
         with load_model(smollm2) as model, Session(model) as session:
             for config in (
-                GenerateConfig.greedy(40),
-                GenerateConfig(max_new_tokens=40, temperature=0.5, repetition_penalty=1.0, seed=2, logprobs=1),
+                GenerateConfig.greedy(24),
+                GenerateConfig(max_new_tokens=24, temperature=0.5, repetition_penalty=1.0, seed=2, logprobs=1),
             ):
                 steps.clear()
                 expected = session.generate(prompt, config)
@@ -436,7 +437,7 @@ class TestGrammar:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("value", [3, "grams", "", b"ngram", True, ["ngram"]])
+    @pytest.mark.parametrize("value", [3, "grams", "", b"ngram", True, ["ngram"], CausalLanguageModel])
     def test_what_is_no_source_of_drafts(self, value):
         with pytest.raises(InvalidInputError, match="speculate"):
             GenerateConfig(speculate=value)
@@ -449,7 +450,7 @@ class TestRefusals:
             with pytest.raises(UnsupportedError, match=f"'{name}'.*{lacks}"):
                 session.generate("abd", GenerateConfig(speculate=name))
             with pytest.raises(UnsupportedError, match=lacks):
-                session.generate_batch(["a", "b"], GenerateConfig(speculate=name))
+                session.generate_batch(["a", "b"], [GenerateConfig(), GenerateConfig(speculate=name)])
             assert session.token_ids == before
 
     def test_a_way_to_verify(self, drawn_model):

@@ -61,7 +61,12 @@ def generate_batch(
                 if active and sum(claimed.values()) + need > room:
                     break
                 waiting.popleft()
-                active[index] = begin(cache.start(ids, adapter=adapter), ids, config)
+                sequence = cache.start(ids, adapter=adapter)
+                try:
+                    active[index] = begin(sequence, ids, config)
+                except BaseException:
+                    sequence.close()
+                    raise
                 claimed[index] = need
             running = [generation for generation in active.values() if generation.finish_reason is None]
             if running:

@@ -29,7 +29,7 @@ def check_speculation(speculate: object, verify: object) -> None:
     Raises:
         InvalidInputError: a value of the wrong type, or a way to verify without a draft model.
     """
-    is_model = callable(getattr(speculate, "open_cache", None))
+    is_model = not isinstance(speculate, type) and callable(getattr(speculate, "open_cache", None))
     if not (speculate is None or is_model or (isinstance(speculate, str) and speculate in get_args(DraftName))):
         raise InvalidInputError(
             f"speculate is {value_text(speculate)}; expected 'ngram', 'mtp', 'self', or a draft model, as load_model() "

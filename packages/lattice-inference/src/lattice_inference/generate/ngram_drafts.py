@@ -50,7 +50,7 @@ class NgramDrafts:
     def _forget(self) -> None:
         self._ids = array("i")
         self._links = array("i")  # by place: the earlier place after the same two tokens, or 0
-        self._latest: dict[tuple[int, int], int] = {}
+        self._latest: dict[int, int] = {}  # the same by the two tokens, of the whole text
         self._place = 0  # where the longest repetition goes on
         self._length = 0
         self._chances = list(FIRST_CHANCES)
@@ -110,7 +110,7 @@ class NgramDrafts:
         if place < LEAST_MATCH:
             self._links.append(0)
             return
-        pair = (ids[-2], token_id)
+        pair = ids[-2] << 32 | token_id
         self._links.append(self._latest.get(pair, 0))
         self._latest[pair] = place
 

@@ -349,6 +349,7 @@ class Session:
             ids = self._prompt_ids(prompt, True, special_tokens_in_text, f"prompt {index}")
             resolved = self._resolve(one)
             self._check_context(ids, resolved)
+            self._drafts.check(resolved)
             requests.append((ids, resolved, adapter))
 
         def begin(sequence: CachedSequence, ids: list[int], resolved: ResolvedConfig) -> Generation:

@@ -36,6 +36,26 @@ class SessionDrafts:
         self._kept: Drafts | None = None
         self._kept_for: Speculate | None = None
 
+    def check(self, config: ResolvedConfig) -> None:
+        """Check that the model can do what ``config`` asks for.
+
+        It raises the errors of :meth:`begin`.
+        """
+        if config.speculate == "mtp":
+            raise UnsupportedError(
+                f"speculate='mtp' needs heads for further tokens (MTP), and {self._model.directory} has none: use 'ngram' "
+                "or a draft model"
+            )
+        if config.speculate == "self":
+            raise UnsupportedError(
+                f"speculate='self' drafts with a model's linear layers, and {self._model.directory} has none: use 'ngram' "
+                "or a draft model"
+            )
+        if config.speculate is not None and not isinstance(config.speculate, str):
+            from lattice_inference.generate.model_drafts import check_same_vocabulary
+
+            check_same_vocabulary(self._model, self._tokenizer, config.speculate)
+
     def begin(self, config: ResolvedConfig, context: Sequence[int], tokens: int) -> Speculation | None:
         """Return the speculation of a generation; None if ``config`` asks for none.
 
@@ -69,27 +89,16 @@ class SessionDrafts:
         self._kept = self._kept_for = None
 
     def _open(self, config: ResolvedConfig, tokens: int) -> Drafts:
-        name = config.speculate
-        if name == "ngram":
+        self.check(config)
+        draft = config.speculate
+        if draft is None or isinstance(draft, str):  # check() refuses the other names
             from lattice_inference.generate.ngram_drafts import NgramDrafts
 
             return NgramDrafts()
-        if name == "mtp":
-            raise UnsupportedError(
-                f"speculate='mtp' needs heads for further tokens (MTP), and {self._model.directory} has none: use 'ngram' "
-                "or a draft model"
-            )
-        if name == "self":
-            raise UnsupportedError(
-                f"speculate='self' drafts with a model's linear layers, and {self._model.directory} has none: use 'ngram' "
-                "or a draft model"
-            )
-        from lattice_inference.generate.model_drafts import ModelDrafts, check_same_vocabulary
+        from lattice_inference.generate.model_drafts import ModelDrafts
 
-        assert name is not None
-        check_same_vocabulary(self._model, self._tokenizer, name)
-        step_cost = _weight_bytes(name) / _weight_bytes(self._model)
-        return ModelDrafts(name, vocab_size=self._vocab_size, tokens=tokens, step_cost=step_cost)
+        step_cost = _weight_bytes(draft) / _weight_bytes(self._model)
+        return ModelDrafts(draft, vocab_size=self._vocab_size, tokens=tokens, step_cost=step_cost)
 
 
 def _weight_bytes(model: CausalLanguageModel) -> int:

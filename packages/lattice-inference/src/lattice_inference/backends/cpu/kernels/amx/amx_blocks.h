@@ -27,7 +27,7 @@
 #define LINES_BYTES 512         /* of a block, unpacked */
 #define STORED_BLOCKS 4         /* whose sums are in memory */
 #define PRODUCT_SUMS 256        /* [16][16] */
-#define AMX_BLOCK_LEAST_ROWS 8 /* fewer rows are quicker by vectors */
+#define AMX_BLOCK_LEAST_ROWS 9 /* fewer rows are quicker by vectors */
 
 /* Of a block, for each column: d; m, of the K formats -m; s and o, of Q6_K s of the halves. */
 typedef struct {

@@ -271,7 +271,7 @@ void LATTICE_FN(block_linear_run)(const lattice_op *op, const lattice_step *step
     if (rows == 0)
         return;
     const float *x = lattice_row(step, &op->input[0], part.row);
-    float sums[(BLOCK_TILE_ROWS + BLOCK_STRIP_ROWS * BLOCK_STRIP_PANELS) * LATTICE_PANEL] __attribute__((aligned(64)));
+    float sums[(BLOCK_TILE_ROWS * BLOCK_WIDE_PANELS + BLOCK_STRIP_ROWS * BLOCK_STRIP_PANELS) * LATTICE_PANEL] __attribute__((aligned(64)));
     int64_t panel = part.panel;
     for (; rows <= BLOCK_STRIP_ROWS && panel + BLOCK_STRIP_PANELS <= part.panel_end; panel += BLOCK_STRIP_PANELS) {
         set->strips[rows - 1]((const uint8_t *)op->linear.weight + panel * panel_bytes, op->k, x, stride, sums);
@@ -280,13 +280,24 @@ void LATTICE_FN(block_linear_run)(const lattice_op *op, const lattice_step *step
             finish_sums(op, sums + p * rows * LATTICE_PANEL, part.row, rows, &output);
         }
     }
-    for (; panel < part.panel_end; panel++) {
+    for (int64_t panels; panel < part.panel_end; panel += panels) {
         const uint8_t *weights = (const uint8_t *)op->linear.weight + panel * panel_bytes;
-        for (int64_t first = 0, height; first < rows; first += height) {
+        panels = rows >= BLOCK_TILE_ROWS && panel + BLOCK_WIDE_PANELS <= part.panel_end ? BLOCK_WIDE_PANELS : 1;
+        int64_t first = 0;
+        for (; panels > 1 && first + BLOCK_TILE_ROWS <= rows; first += BLOCK_TILE_ROWS) {
+            set->wide(weights, op->k, x + first * stride, stride, sums);
+            for (int p = 0; p < panels; p++) {
+                const lattice_output output = panel_output(op, step, part.row + first, panel + p);
+                finish_sums(op, sums + p * BLOCK_TILE_ROWS * LATTICE_PANEL, part.row + first, BLOCK_TILE_ROWS, &output);
+            }
+        }
+        for (int64_t height; first < rows; first += height) {
             height = rows - first >= BLOCK_TILE_ROWS ? BLOCK_TILE_ROWS : rows - first == 1 ? 1 : 2;
-            const lattice_output output = panel_output(op, step, part.row + first, panel);
-            set->tiles[height - 1](weights, op->k, x + first * stride, stride, sums);
-            finish_sums(op, sums, part.row + first, height, &output);
+            for (int p = 0; p < panels; p++) {
+                const lattice_output output = panel_output(op, step, part.row + first, panel + p);
+                set->tiles[height - 1](weights + p * panel_bytes, op->k, x + first * stride, stride, sums);
+                finish_sums(op, sums, part.row + first, height, &output);
+            }
         }
     }
 }

@@ -13,7 +13,7 @@
  *
  * With one row memory is the bound: every line is asked for well before its use, and where there are registers for it several
  * panels are gone through side by side, because one stream of reads does not keep memory busy. With more rows a line is
- * unpacked once for all rows of the tile.
+ * unpacked once for all rows of the tile; where memory is still the bound, four panels are gone through side by side.
  */
 #ifndef LATTICE_BLOCK_TILES_H
 #define LATTICE_BLOCK_TILES_H
@@ -30,17 +30,20 @@
 #endif
 #if defined(LATTICE_ISA_AVX512)
 #define BLOCK_STRIP_PANELS 8
+#define BLOCK_WIDE_PANELS 4
 #else
 #define BLOCK_STRIP_PANELS 1
+#define BLOCK_WIDE_PANELS 1
 #endif
 
 #define BLOCK_STRIP_ROWS (BLOCK_TILE_ROWS > 1 ? 2 : 1)
 
 /* Rows in a tile are 1, 2 or BLOCK_TILE_ROWS: three of them take a tile of two and one of one. A strip is a row, or the two that
- * block_pairs.h makes of one, by BLOCK_STRIP_PANELS panels, sums [panel][row][16]. */
+ * block_pairs.h makes of one, by BLOCK_STRIP_PANELS panels, sums [panel][row][16]; `wide` is BLOCK_TILE_ROWS rows by
+ * BLOCK_WIDE_PANELS. */
 typedef void (*block_tile)(const uint8_t *panel, int64_t k, const float *x, int64_t x_stride, float *sums);
 typedef struct {
-    block_tile tiles[BLOCK_TILE_ROWS], strips[BLOCK_STRIP_ROWS];
+    block_tile tiles[BLOCK_TILE_ROWS], strips[BLOCK_STRIP_ROWS], wide;
 } block_tile_set;
 
 LATTICE_INLINE int has_fifth_bits(int format)
@@ -221,20 +224,22 @@ static void multiply_formatted(int format, const uint8_t *panel, int64_t k, cons
     }
 #if BLOCK_TILE_ROWS == 1
 #define BLOCK_TILES(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, 1, DOT)
-#define TILE_ROW(FORMAT, DOT) [LATTICE_##FORMAT] = {{tile_##FORMAT##_1x1_##DOT}, {tile_##FORMAT##_1x1_##DOT}}
+#define TILE_ROW(FORMAT, DOT) [LATTICE_##FORMAT] = {{tile_##FORMAT##_1x1_##DOT}, {tile_##FORMAT##_1x1_##DOT}, tile_##FORMAT##_1x1_##DOT}
 #else
 #if BLOCK_STRIP_PANELS == 8
-#define BLOCK_STRIPS(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, 8, DOT) BLOCK_TILE(FORMAT, 2, 8, DOT)
+#define BLOCK_STRIPS(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, 8, DOT) BLOCK_TILE(FORMAT, 2, 8, DOT) BLOCK_TILE(FORMAT, 4, 4, DOT)
 #define STRIPS_OF(FORMAT, DOT) {tile_##FORMAT##_1x8_##DOT, tile_##FORMAT##_2x8_##DOT}
+#define WIDE_OF(FORMAT, DOT) tile_##FORMAT##_4x4_##DOT
 #else
 #define BLOCK_STRIPS(FORMAT, DOT)
 #define STRIPS_OF(FORMAT, DOT) {tile_##FORMAT##_1x1_##DOT, tile_##FORMAT##_2x1_##DOT}
+#define WIDE_OF(FORMAT, DOT) tile_##FORMAT##_4x1_##DOT
 #endif
 #define BLOCK_TILES(FORMAT, DOT)                                                                                       \
     BLOCK_TILE(FORMAT, 1, 1, DOT) BLOCK_TILE(FORMAT, 2, 1, DOT) BLOCK_TILE(FORMAT, 4, 1, DOT) BLOCK_STRIPS(FORMAT, DOT)
 #define TILE_ROW(FORMAT, DOT)                                                                                          \
     [LATTICE_##FORMAT] = {{tile_##FORMAT##_1x1_##DOT, tile_##FORMAT##_2x1_##DOT, NULL, tile_##FORMAT##_4x1_##DOT},     \
-                          STRIPS_OF(FORMAT, DOT)}
+                          STRIPS_OF(FORMAT, DOT), WIDE_OF(FORMAT, DOT)}
 #endif
 #define PLAIN_TILES(FORMAT, ...) BLOCK_TILES(FORMAT, 0)
 #define PLAIN_ROW(FORMAT, ...) TILE_ROW(FORMAT, 0),
