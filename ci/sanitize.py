@@ -25,6 +25,7 @@ WORK = ROOT / "build" / "sanitize"
 TESTS = {
     "lattice-inference": [
         "tests/backends",
+        "tests/generate/test_row_sampler.py",
         "tests/models/test_tiny_bert.py",
         "tests/tokenizer/test_bad_files.py",
         "tests/tokenizer/test_bad_unigram_files.py",
