@@ -144,6 +144,11 @@ def _prompt_ratios(record: Record) -> Mapping[str, Any]:
     return {"least": min(found), "most": max(found)}
 
 
+def _drafted(record: Record) -> Mapping[str, Any]:
+    found = speculation.speeds(record)
+    return {"edit": found["code edit, greedy"], "prose": found["prose, drawn"]}
+
+
 def _spread(record: Record) -> Mapping[str, Any]:
     cell = [s for s in record["samples"] if (s["rows"], s["k"], s["threads"], s["streamed"]) == (10, 1536, 1, False)]
     found = [sample["rate"] / sample["peak"] for sample in cell]
@@ -183,6 +188,12 @@ WHEEL_ROW = (
     "| size | wheel, CPython 3.11, x86-64 | {size:.2f} MB | {date} | {limit} MB | `python benchmarks/footprint.py` |"
 )
 QUOTATIONS = [
+    Quotation(
+        "docs/generation.md",
+        "speculation",
+        "With SmolLM2 a greedy code edit is {edit:.1f} times as fast, and drawn prose {prose:.2f} times.",
+        _drafted,
+    ),
     Quotation("docs/vectors.md", "recall", "| `bfloat16` | 768 | {alone:.3f} | {rescored:.3f} |", _recall("bfloat16")),
     Quotation("docs/vectors.md", "recall", "| `float16` | 768 | {alone:.3f} | {rescored:.3f} |", _recall("float16")),
     Quotation("docs/vectors.md", "recall", "| `int8` | 384 + 8 | {alone:.3f} | {rescored:.3f} |", _recall("int8")),

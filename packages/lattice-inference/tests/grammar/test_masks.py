@@ -267,3 +267,13 @@ def test_random_walks_are_valid_and_invalid_values_are_never_allowed(compiler, s
                 written += texts[token_id]
     assert ended > 120
     assert rejected > 200
+
+
+def test_what_is_counted_as_allowed_is_what_masks_allow_and_is_not_taken(byte_compiler):
+    matcher = byte_compiler.matcher(Regex("ab(cd)*x"))
+    for text, count in ((b"abcdcdx", 7), (b"abcdce", 5), (b"b", 0), (b"abxx", 3), (b"", 0)):
+        assert matcher.count_allowed(list(text)) == count
+        assert allowed_ids(matcher, 256).tolist() == [ord("a")]
+    matcher.accept(ord("a"))
+    assert matcher.count_allowed(list(b"abx")) == 0
+    assert matcher.count_allowed(list(b"bx")) == 2

@@ -13,7 +13,7 @@
  *
  * With one row memory is the bound: every line is asked for well before its use, and where there are registers for it several
  * panels are gone through side by side, because one stream of reads does not keep memory busy. With more rows a line is
- * unpacked once for all rows of the tile.
+ * unpacked once for all rows of the tile; where memory is still the bound, four panels are gone through side by side.
  */
 #ifndef LATTICE_BLOCK_TILES_H
 #define LATTICE_BLOCK_TILES_H
@@ -39,7 +39,8 @@
 #define BLOCK_STRIP_ROWS (BLOCK_TILE_ROWS > 1 ? 2 : 1)
 
 /* Rows in a tile are 1, 2 or BLOCK_TILE_ROWS: three of them take a tile of two and one of one. A strip is a row, or the two that
- * block_pairs.h makes of one, by BLOCK_STRIP_PANELS panels, sums [panel][row][16]. */
+ * block_pairs.h makes of one, by BLOCK_STRIP_PANELS panels, sums [panel][row][16]; `wide` is BLOCK_TILE_ROWS rows by
+ * BLOCK_WIDE_PANELS. */
 typedef void (*block_tile)(const uint8_t *panel, int64_t k, const float *x, int64_t x_stride, float *sums);
 typedef struct {
     block_tile tiles[BLOCK_TILE_ROWS], strips[BLOCK_STRIP_ROWS], wide;
