@@ -25,7 +25,7 @@ from harness.options import finish, partial_path, save_so_far
 from harness.record import describe_run
 
 NAMES = (
-    "caches compare decode design_baselines distillation embed fann footprint forward grammar instructions kernels "
+    "caches compare decode design_baselines distillation embed fann footprint forward grammar instructions kernels lora_quality "
     "loading lora peak precision_quality quality recall registry teacher_accuracy tiles tokenizing vectors"
 )
 SCRIPTS = {name: importlib.import_module(name) for name in NAMES.split()}
