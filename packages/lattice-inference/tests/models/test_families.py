@@ -206,7 +206,9 @@ def test_a_made_up_family_encodes_from_a_gguf_file(mixer, tmp_path):
     with Calibrator(path) as calibrator:
         calibrator.observe(TEXTS)
         assert calibrator.calibration().ranges.keys() == {"mix.0.matrix", "mix.1.matrix"}
-    with pytest.raises(UnsupportedError, match=r"of decoders in GGUF files, 'llama', 'qwen2', .*'qwen35moe', .* are built"):
+    with pytest.raises(
+        UnsupportedError, match=r"of decoders in GGUF files, 'llama', 'qwen2', .*'qwen35moe', .* are built"
+    ):
         load_model(path)
 
 

@@ -22,6 +22,7 @@ from lattice_tune.cli import main
 from lattice_tune.lora.loop import CHECKPOINT_FILE, METRICS_FILE
 from lattice_tune.lora.metrics_file import MetricsFile
 
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
 FEW = ["--rank", "4", "--max-tokens", "32", "--micro-batch-tokens", "64", "--learning-rate", "0.01", "--threads", "1"]
 
 
@@ -168,13 +169,18 @@ def test_metrics_have_whole_lines_only(tmp_path: Path) -> None:
 def test_ten_kills_leave_the_adapter_of_a_training_that_was_never_stopped(folder: Path) -> None:
     command = [sys.executable, "-m", "lattice_tune", "lora", "train", "data.jsonl", "--model", "model", *FEW]
     command += ["--epochs", "40", "--batch-size", "2", "--checkpoint-interval", "1", "--dropout", "0.1", "--noise", "2"]
-    done = subprocess.run([*command, "--output", "whole", "--folder", "whole-work"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--output", "whole", "--folder", "whole-work"], capture_output=True, text=True, env=ENVIRONMENT
+    )
     assert done.returncode == 0, done.stderr
     random = np.random.RandomState(0)
     kills, seen = 0, -1
     while kills < 10:
         process = subprocess.Popen(
-            [*command, "--output", "parts", "--folder", "work"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            [*command, "--output", "parts", "--folder", "work"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
         )
         assert process.stderr is not None
         with process.stderr:
@@ -188,7 +194,9 @@ def test_ten_kills_leave_the_adapter_of_a_training_that_was_never_stopped(folder
         kills, seen = kills + 1, _lines(metrics)
     assert kills == 10
     assert not Path("parts").exists()
-    done = subprocess.run([*command, "--output", "parts", "--folder", "work"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--output", "parts", "--folder", "work"], capture_output=True, text=True, env=ENVIRONMENT
+    )
     assert done.returncode == 0, done.stderr
     assert _adapter("parts").sha256 == _adapter("whole").sha256
 
