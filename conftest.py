@@ -70,7 +70,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if (item.get_closest_marker("slow") is not None) != slow]
     for path in {item.path for item in left_out if not slow}:
         if not _names_marker(path):
-            raise pytest.UsageError(f"{path} has slow tests and must say mark.slow itself: --slow looks for these words")
+            raise pytest.UsageError(
+                f"{path} has slow tests and must say mark.slow itself: --slow looks for these words"
+            )
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if (item.get_closest_marker("slow") is not None) == slow]
