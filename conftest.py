@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not import files that only have quick tests where only slow ones run: it takes longer than many tests."""
+    """Leave out files of quick tests where only slow ones run: to import them takes longer."""
     if not config.getoption("--slow") or collection_path.suffix != ".py":
         return None
     return None if _names_marker(collection_path) else True

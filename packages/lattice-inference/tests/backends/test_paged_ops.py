@@ -200,14 +200,24 @@ class Sequences:
         return got, reference.run(self.program, self.inputs, batch, state=twin)["y"]
 
 
+def grid(names, *axes):
+    """Parametrize a test by a grid: quick ones have each pair of values at least once, the others are slow."""
+    shortest = min(map(len, axes))
+    cases = []
+    for indices in itertools.product(*(range(len(axis)) for axis in axes)):
+        case = [axis[index] for axis, index in zip(axes, indices, strict=True)]
+        marks = [pytest.mark.slow] if sum(indices) % shortest else []
+        cases.append(pytest.param(*case, id="-".join(map(str, case)), marks=marks))
+    return pytest.mark.parametrize(names, cases)
+
+
 SHAPES = [(1, 1, 1), (2, 2, 8), (3, 1, 20), (4, 2, 32), (6, 2, 48), (9, 3, 64), (2, 1, 128), (30, 1, 16)]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=str)
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), SHAPES)
-@pytest.mark.parametrize("dtype", TYPES)
-def test_paged_attention(body, heads, kv_heads, head_dim, dtype):
+@grid("body, shape, dtype", BODIES, SHAPES, TYPES)
+def test_paged_attention(body, shape, dtype):
     """A prompt, single tokens and a few at a time of sequences side by side; the reference keeps the same rounded values."""
+    heads, kv_heads, head_dim = shape
     rng = np.random.default_rng(heads * 100 + head_dim)
     lengths = [1, 2, 15, 16, 17, 49, 100]
     sequences = Sequences(
@@ -223,9 +233,7 @@ def test_paged_attention(body, heads, kv_heads, head_dim, dtype):
         assert np.abs(got - want).max() <= 1e-5
 
 
-@pytest.mark.parametrize("body", BODIES, ids=str)
-@pytest.mark.parametrize("window", [0, 1, 7, 16, 100, 511, 512, 600])
-@pytest.mark.parametrize("page_tokens", [16, 32, 64])
+@grid("body, window, page_tokens", BODIES, [0, 1, 7, 16, 100, 511, 512, 600], [16, 32, 64])
 def test_paged_attention_over_several_segments_of_keys(body, window, page_tokens):
     rng = np.random.default_rng(window)
     sequences = Sequences(
@@ -239,9 +247,7 @@ def test_paged_attention_over_several_segments_of_keys(body, window, page_tokens
         assert np.abs(got - want).max() <= 1e-5, (begin, end)
 
 
-@pytest.mark.parametrize("body", BODIES, ids=str)
-@pytest.mark.parametrize("window", [0, 1, 9])
-@pytest.mark.parametrize("dtype", TYPES)
+@grid("body, window, dtype", BODIES, [0, 1, 9], TYPES)
 def test_no_score_is_so_low_that_a_masked_key_counts(body, window, dtype):
     """Case H8: all scores are about -20000, and each key that is masked would have a higher one, or -10000, or 0."""
     rng = np.random.default_rng(8)
@@ -349,9 +355,7 @@ def test_attention_keeps_new_keys_as_an_op_of_its_own_does(body, dtype):
         assert states[0].export(page) == states[1].export(page)
 
 
-@pytest.mark.parametrize("body", CPU_BODIES, ids=str)
-@pytest.mark.parametrize("window", [0, 40])
-@pytest.mark.parametrize("dtype", TYPES)
+@grid("body, window, dtype", CPU_BODIES, [0, 40], TYPES)
 def test_attention_over_pages_is_the_same_bits_in_any_chunks_and_company(body, window, dtype):
     rng = np.random.default_rng(5)
     lengths = [560, 90, 3]
