@@ -22,7 +22,8 @@ def unweighted(messages: Sequence[Message]) -> tuple[Sequence[Message], list[boo
         return messages, []  # the template says what is wrong
     shown: list[Message] = []
     answers: list[bool] = []
-    for index, message in enumerate(messages):
+    given: Sequence[object] = messages
+    for index, message in enumerate(given):
         if not isinstance(message, Mapping):
             return messages, []
         weight = message.get("weight", 1)
