@@ -23,14 +23,17 @@ def test_smollm2_learns_twenty_facts_over_its_quantized_file_and_then_answers_so
     facts = [(f"Where does {name} live?", f" In {town}.") for name, town in zip(NAMES, TOWNS.split(), strict=True)]
     rows = [{"prompt": question, "completion": answer} for question, answer in facts]
     training = LoraTrainingConfig(
-        epochs=12,
+        epochs=9,
         batch_size=10,
         micro_batch_tokens=512,
         max_tokens=32,
         optimizer=OptimizerConfig(learning_rate=3e-3, weight_decay=0.0),
         warmup=0.1,
     )
-    with LoraTrainer(smollm2, LoraConfig(rank=16), training) as trainer, load_model(smollm2) as model:
+    with (
+        LoraTrainer(smollm2, LoraConfig(rank=16), training, keep="all", threads=1) as trainer,
+        load_model(smollm2) as model,
+    ):
         first: list[LoraStep] = []
         trainer.train(rows, progress=lambda done: first.append(done) if done.step == 1 else None)
         assert first[0].loss > 1.0
@@ -52,7 +55,7 @@ def test_minilm_with_a_head_learns_sentences(minilm: Path) -> None:
         optimizer=OptimizerConfig(learning_rate=1e-3, weight_decay=0.0),
         warmup=0.1,
     )
-    with LoraTrainer(minilm, LoraConfig(rank=16), training, objective="classification") as trainer:
+    with LoraTrainer(minilm, LoraConfig(rank=16), training, objective="classification", threads=1) as trainer:
         trainer.train(rows[:200])
         accuracy = trainer.evaluate(rows[200:300]).accuracy
     assert accuracy is not None

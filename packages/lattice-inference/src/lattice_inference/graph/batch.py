@@ -99,11 +99,14 @@ class Batch:
             elif len(_int32(self, name)) != len(tokens):
                 raise InvalidInputError(f"{name} has {len(getattr(self, name))} entries for {len(tokens)} tokens")
         if self.inputs is not None:
-            object.__setattr__(self, "inputs", _float_inputs(self.inputs, len(tokens)))
+            object.__setattr__(self, "inputs", self._checked_inputs(self.inputs, len(tokens)))
         object.__setattr__(self, "max_seqlen", max(counts))
         object.__setattr__(self, "tokens", len(tokens))
         object.__setattr__(self, "sequences", len(bounds) - 1)
         object.__setattr__(self, "logit_count", 0 if self.logit_rows is None else len(self.logit_rows))
+
+    def _checked_inputs(self, inputs: Mapping[str, Float32Array], tokens: int) -> dict[str, Float32Array]:
+        return _float_inputs(inputs, tokens)
 
     def _check_context(self, lengths: Int32Array) -> None:
         context = _int32(self, "context_lengths")

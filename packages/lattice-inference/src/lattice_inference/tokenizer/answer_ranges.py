@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.tokenizer.chat_messages import Message
@@ -22,8 +23,8 @@ def unweighted(messages: Sequence[Message]) -> tuple[Sequence[Message], list[boo
         return messages, []  # the template says what is wrong
     shown: list[Message] = []
     answers: list[bool] = []
-    given: Sequence[object] = messages
-    for index, message in enumerate(given):
+    one_by_one: Sequence[Any] = messages  # callers pass other things, too
+    for index, message in enumerate(one_by_one):
         if not isinstance(message, Mapping):
             return messages, []
         weight = message.get("weight", 1)

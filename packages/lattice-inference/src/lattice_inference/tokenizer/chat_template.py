@@ -185,7 +185,7 @@ class ChatTemplate:
         named = {name: value for name, value in values.items() if name not in _CONTENTS}
         key = repr([lists, named])
         if key not in self._edges:
-            asked = {**values, "messages": [{"role": "user", "content": "lattice question"}]}
+            asked: dict[str, Any] = {**values, "messages": [{"role": "user", "content": "lattice question"}]}
             try:
                 before, after = self._render(asked), self._render(asked | {"add_generation_prompt": True})
             except InvalidInputError:
