@@ -78,6 +78,7 @@ class Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.asked.append(asked)
             self.server.under_way += 1
+            self.is_under_way = True
             self.server.most_under_way = max(self.server.most_under_way, self.server.under_way)
             behaviour = self.server.script.pop(0) if self.server.script else self.server.usual
         try:
@@ -85,8 +86,13 @@ class Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
-            with self.server.lock:
-                self.server.under_way -= 1
+            self.leave()
+
+    def leave(self) -> None:
+        """Count the request as ended, once: before its answer is written, since the next one may come at once."""
+        with self.server.lock:
+            self.server.under_way -= self.is_under_way
+            self.is_under_way = False
 
     def reply(self, document: object, status: int = 200, headers: dict[str, str] | None = None) -> None:
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
@@ -94,6 +100,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in head.items():
             self.send_header(name, value)
+        self.leave()
         self.end_headers()
         self.wfile.write(body)
 

@@ -38,7 +38,7 @@ class Tools:
     @property
     def variables(self) -> dict[str, Any]:
         """The variables of the template; in the format ``"json"`` it gets no tools."""
-        if not self._tools or self._format is None or self._format.name == "json":
+        if not self._tools or self._format is None or not self._format.is_told_by_template:
             return {}
         return {"tools": [tool.definition for tool in self._tools]}
 
@@ -51,5 +51,5 @@ class Tools:
         tools, required = self.chosen(choice)
         if self._format is None:
             return None
-        one = isinstance(choice, dict) or self._format.name == "llama3"
+        one = isinstance(choice, dict) or self._format.has_one_call
         return ToolGrammar(self._format, tools, required, several and not one, reasoning)

@@ -52,6 +52,14 @@ class ToolFormat(Protocol):
     def marks(self) -> tuple[str, ...]:
         """Texts that are special tokens in some vocabularies."""
 
+    @property
+    def has_one_call(self) -> bool:
+        """Whether an answer can have only one call."""
+
+    @property
+    def is_told_by_template(self) -> bool:
+        """Whether the chat template tells the model of tools."""
+
     def rules(self, tools: Sequence[Tool], *, several: bool, write: Write) -> str:
         """Return rules of a Lark grammar; ``calls`` is what follows the opening.
 
@@ -72,6 +80,8 @@ class JsonInMarks:
     name: str = "hermes"
     opening: str = "<tool_call>"
     marks: tuple[str, ...] = ("<tool_call>", "</tool_call>")
+    has_one_call: bool = False
+    is_told_by_template: bool = True
     before: str = '\n{"name": "'
     between: str = '", "arguments": '
     after: str = "}\n</tool_call>"
@@ -98,6 +108,8 @@ class JsonList:
     name: str = "mistral"
     opening: str = "[TOOL_CALLS]"
     marks: tuple[str, ...] = ("[TOOL_CALLS]",)
+    has_one_call: bool = False
+    is_told_by_template: bool = True
 
     def rules(self, tools: Sequence[Tool], *, several: bool, write: Write) -> str:
         """Return the rules; see :meth:`ToolFormat.rules`."""
@@ -124,6 +136,8 @@ class NamesInMarks:
     name: str = "mistral-args"
     opening: str = "[TOOL_CALLS]"
     marks: tuple[str, ...] = ("[TOOL_CALLS]", "[ARGS]")
+    has_one_call: bool = False
+    is_told_by_template: bool = True
 
     def rules(self, tools: Sequence[Tool], *, several: bool, write: Write) -> str:
         """Return the rules; see :meth:`ToolFormat.rules`."""
@@ -150,6 +164,8 @@ class XmlParameters:
     name: str = "qwen3-coder"
     opening: str = "<tool_call>"
     marks: tuple[str, ...] = ("<tool_call>", "</tool_call>")
+    has_one_call: bool = False
+    is_told_by_template: bool = True
 
     def rules(self, tools: Sequence[Tool], *, several: bool, write: Write) -> str:
         """Return the rules; see :meth:`ToolFormat.rules`."""
@@ -273,10 +289,19 @@ FORMATS: dict[str, ToolFormat] = {
     for each in (
         JsonInMarks(),
         XmlParameters(),
-        JsonInMarks("llama3", "", (), '{"name": "', '", "parameters": ', "}", ""),
+        JsonInMarks(
+            "llama3",
+            opening="",
+            marks=(),
+            has_one_call=True,
+            before='{"name": "',
+            between='", "parameters": ',
+            after="}",
+            next_call="",
+        ),
         JsonList(),
         NamesInMarks(),
-        JsonList("json", "", ()),
+        JsonList("json", opening="", marks=(), is_told_by_template=False),
     )
 }
 """The formats by name."""
