@@ -239,6 +239,15 @@ calls(
         "complete": {"step": lambda: _scheduler().plan(), "seconds": 0.1, "lengths": lambda: {"a": (5, 1)}},
     },
 )
+
+
+def _chat() -> lattice_inference.Chat:
+    chat = lattice_inference.Chat(session(), config=_short())
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    chat.messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "tool_calls": [call]}]
+    return chat
+
+
 calls(
     "lattice_inference.Session",
     started_session,
@@ -252,8 +261,18 @@ calls(
 )
 calls(
     "lattice_inference.Chat",
-    lambda: lattice_inference.Chat(session(), config=_short()),
-    {"send": _text, "stream": _text},
+    _chat,
+    {
+        "send": _text,
+        "stream": _text,
+        "send_tool_results": {"results": {"a": "text"}},
+        "stream_tool_results": {"results": {"a": "text"}},
+    },
+)
+calls(
+    "lattice_inference.AfterReasoning",
+    lambda: lattice_inference.AfterReasoning(lattice_inference.Choice(["yes"])),
+    {"engine_grammar": {"special_ids": {"<think>": 1}}},
 )
 calls(
     "lattice_inference.GenerateConfig",

@@ -40,6 +40,7 @@ MADE_BY_THE_LIBRARY = {
             "MergeReport",
         },
         *{"ModelFiles", "Perplexity", "StreamPiece", "TokenLogprobs", "Tokenizer"},
+        *{"ToolCall", "ToolCallDelta", "ToolStream"},
     },
     "lattice_embed": {
         *{"CacheStats", "DriftReport", "RankedDocument", "RemoteUsage", "ShardStats", "DocumentVersion", "Match"},

@@ -37,7 +37,8 @@ __attribute__((visibility("default"))) void softsign(float *x, float *y, int64_t
 {
     const lattice_op op = {.kernel = LATTICE_KERNEL_SOFTSIGN, .rows = LATTICE_ROWS_TOKENS, .each = 1, .n = n,
                            .input = {{0, (int32_t)n, 0}}, .output = {1, (int32_t)n, 0}, .rounded = {.slot = -1}};
-    lattice_step step = {.tokens = rows, .slots = {x, y}};
+    float *slots[] = {x, y};
+    lattice_step step = {.tokens = rows, .slots = slots};
     for (int64_t task = 0; task < 3; task++)
         LATTICE_FN(softsign_run)(&op, &step, task, 3, 0);
 }

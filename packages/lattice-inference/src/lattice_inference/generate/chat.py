@@ -228,7 +228,7 @@ class Chat:
 
     def _constrained(self, config: GenerateConfig | None) -> tuple[GenerateConfig | None, ToolGrammar | None]:
         """Return the configuration with the turn's grammar, and the grammar of its calls."""
-        given = None if config is None else config.grammar
+        given = getattr(config, "grammar", None)  # what is no configuration, the session refuses
         if self._tools is None and given is None:
             return config, None
         from lattice_inference.generate.config import GenerateConfig

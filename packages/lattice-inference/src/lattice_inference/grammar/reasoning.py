@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from lattice_inference.argument_checks import checked_mapping
 from lattice_inference.errors import GrammarError
 from lattice_inference.value_text import value_text
 
@@ -63,9 +64,10 @@ class AfterReasoning:
 
     def engine_grammar(self, special_ids: Mapping[str, int] | None = None) -> str:
         """Return the grammar as the engine reads it; see :class:`MarkedGrammar`."""
+        special_ids = checked_mapping("special_ids", special_ids)
         inner: list[dict[str, Any]] = json.loads(self.grammar.engine_grammar())["grammars"]
         inner[0]["name"] = "answer"
-        rules = reasoning_rules("@answer", self.begin, self.end, self.is_open, special_ids or {})
+        rules = reasoning_rules("@answer", self.begin, self.end, self.is_open, special_ids)
         return json.dumps({"grammars": [{"name": "text", "lark_grammar": lark_text(rules)}, *inner]})
 
 

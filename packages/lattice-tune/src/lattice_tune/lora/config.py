@@ -85,7 +85,8 @@ class LoraTrainingConfig:
         batch_size: examples of an update.
         micro_batch_tokens: tokens that are computed at a time. Examples are packed without padding; a larger batch is
             computed in parts, with the same gradient.
-        max_tokens: tokens of an example; what is longer is cut (a plain text: divided). At most ``micro_batch_tokens``.
+        max_tokens: tokens of an example, or fewer if the model takes fewer; what is longer is cut (a plain text: divided).
+            At most ``micro_batch_tokens``.
         optimizer: the rule, its rate and weight decay.
         schedule: what follows the warm-up.
         warmup: part of all updates in which the rate rises from 0, from 0 to 1.

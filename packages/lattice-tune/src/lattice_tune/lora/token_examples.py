@@ -86,15 +86,12 @@ class TokenReader:
         """Return the reader of a model's directory or GGUF file.
 
         Raises:
-            InvalidInputError: ``max_tokens`` is above what the model takes, or it has no tokenizer.
+            InvalidInputError: the model has no tokenizer.
         """
         with open_model(path, causal=True) as model:
             if not model.has_tokenizer:
                 raise InvalidInputError(f"{path}: the model has no tokenizer, which texts need")
-            if max_tokens > model.config.context_length:
-                raise InvalidInputError(
-                    f"max_tokens is {max_tokens} and the model takes {model.config.context_length} tokens: lower it"
-                )
+            max_tokens = min(max_tokens, model.config.context_length)
             return cls(model.tokenizer, model.template(), model.special_tokens, max_tokens)
 
     def read(self, rows: Iterable[PlacedRow]) -> TokenExamples:
