@@ -92,8 +92,12 @@ def test_files_and_sources_that_are_none_are_refused(decoder: Path, tmp_path: Pa
     for wrong in (5, {"text": "a"}, ["a"], b"x"):
         with pytest.raises(InvalidInputError):
             reader.read(rows_of(wrong))  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="the model takes 64"):
-        TokenReader.of_model(decoder, 65)
+
+
+def test_an_example_is_not_longer_than_the_model_takes(decoder: Path) -> None:
+    rows = [{"text": "0123456789" * 10}]
+    examples = TokenReader.of_model(decoder, 1024).read(rows_of(rows)).examples
+    assert max(len(example.token_ids) for example in examples) == 64
 
 
 def test_packed_sequences_have_no_padding_and_their_own_targets(decoder: Path) -> None:
