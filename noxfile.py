@@ -335,7 +335,7 @@ def check_goldens(session: nox.Session) -> None:
         "decoders.py",
         "qwen3.py",
         "qwen35.py",
-        "sampling.py",
+        "sampled_tokens.py",
         "chat_templates.py",
         "smollm2.py",
         "lora_peft.py",

@@ -13,7 +13,7 @@ import csv
 import importlib.util
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -203,7 +203,7 @@ def train_smollm2() -> Record:
     return {"before": before, "after": after, "right": right, "seconds": seconds, "peak_mb": peak / 1e6}
 
 
-def render(record: Record) -> str:
+def render(record: Mapping[str, Any]) -> str:
     """Return the record as Markdown."""
     rows = []
     if trec := record.get("trec"):
@@ -220,7 +220,7 @@ def render(record: Record) -> str:
     return f"{table}{absent}\n\n{provenance(record)}"
 
 
-def misses(record: Record) -> list[str]:
+def misses(record: Mapping[str, Any]) -> list[str]:
     """Return what is not as good as the limits ask for."""
     found, asked = [], limits(SCRIPT)
     if trec := record.get("trec"):

@@ -76,7 +76,7 @@ def main() -> None:
     losses(found)
     if not check:
         TARGET.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(TARGET, **found)
+        np.savez_compressed(TARGET, allow_pickle=False, **found)
         return
     with np.load(TARGET) as stored:
         assert set(stored.files) == set(found)

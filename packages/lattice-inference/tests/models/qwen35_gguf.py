@@ -72,8 +72,9 @@ def write_gguf_py(
             target = f"blk.{layers}.{MTP_NAMES[name]}"
         else:
             plain = name.replace("mtp.layers.0.", f"model.layers.{layers}.")
-            target = names.get_name(plain.replace("dt_bias", "dt_proj.bias"), try_suffixes=(".weight", ".bias"))
-            assert target is not None, name
+            known = names.get_name(plain.replace("dt_bias", "dt_proj.bias"), try_suffixes=(".weight", ".bias"))
+            assert known is not None, name
+            target = known
         if target in drop:
             continue
         array = _converted(name, array, text, tiled=not is_next)

@@ -2,7 +2,7 @@
 
 The logits are drawn; processors and warpers filter them.
 
-``python tools/goldens/sampling.py`` writes tests/data/generate/sampling.json, ``--check`` makes it again and compares.
+``python tools/goldens/sampled_tokens.py`` writes tests/data/generate/sampling.json, ``--check`` makes it again and compares.
 Needs torch and transformers.
 """
 
