@@ -72,8 +72,8 @@ class LoadedModel(Generic[Owned]):
         self.source = files.source
         self.directory: Path = files.directory
         self.precision: Precision = precision
-        self.device = program.device
-        self.device_name = program.device_identity
+        self.device: str = program.device
+        self.device_name: str | None = program.device_identity
         self._program = program
         self._reload = reload
         self._snapshot = snapshot

@@ -103,7 +103,7 @@ class ReferenceTraining:
     def __init__(
         self, programs: Mapping[str, Program], weights: Mapping[str, Float32Array], factors: Mapping[str, SiteFactors]
     ) -> None:
-        self.factors = ReferenceFactors(factors)
+        self.factors: ReferenceFactors = ReferenceFactors(factors)
         self._programs = dict(programs)
         self._tables = {name: id_tables(program) for name, program in programs.items()}
         self._weights: dict[str, Array] | None = {name: array.astype(np.float64) for name, array in weights.items()}

@@ -55,8 +55,8 @@ class TextProgram:
     def __init__(self, program: BackendProgram, config: TextConfig, directory: Path) -> None:
         self._program: BackendProgram | None = program
         self.threads: int | None = program.threads
-        self.device = program.device
-        self.device_identity = program.device_identity
+        self.device: str = program.device
+        self.device_identity: str | None = program.device_identity
         self._config = config
         self._directory = directory
         self._reads_token_types = reads_token_types(config, directory)

@@ -86,8 +86,8 @@ class DecoderProgram:
         self._program: BackendProgram | None = compiled
         self._layers = [self._backend.compile(layer, source, beside=compiled) for layer in predicting]
         self._outputs = ("logits", "hidden") if predicting else ("logits",)
-        self.device = compiled.device
-        self.device_identity = compiled.device_identity
+        self.device: str = compiled.device
+        self.device_identity: str | None = compiled.device_identity
 
     @property
     def recurrent_specs(self) -> Sequence[RecurrentSpec]:

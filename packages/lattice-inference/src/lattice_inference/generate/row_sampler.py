@@ -68,7 +68,7 @@ class RowSampler:
             if config.repetition_penalty != 1:
                 for token_id in prompt.tolist():
                     self._counts.add(token_id, 0)
-        self.settings = self._native_settings()
+        self.settings: _sampling.RowSettings = self._native_settings()
 
     def _native_settings(self) -> _sampling.RowSettings:
         config = self._config

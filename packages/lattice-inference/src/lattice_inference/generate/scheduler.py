@@ -172,7 +172,7 @@ class Scheduler:
         self._turns: dict[Hashable, int] = {}  # when each key was served last
         self._of_key: dict[Hashable, int] = {}
         self._served = 0
-        self.preemptions = 0
+        self.preemptions: int = 0
 
     def __len__(self) -> int:
         """Return the number of requests, waiting and running ones."""

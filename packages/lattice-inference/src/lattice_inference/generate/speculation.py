@@ -37,8 +37,8 @@ class Speculation:
 
     def __init__(self, drafts: Drafts, context: Sequence[int], config: ResolvedConfig) -> None:
         self.drafts = drafts
-        self.drafted_tokens = 0
-        self.accepted_tokens = 0
+        self.drafted_tokens: int = 0
+        self.accepted_tokens: int = 0
         self._rows: Rows | None = None
         self._drafted: list[int] = []
         self._candidates: Sequence[Candidates] = ()

@@ -27,7 +27,7 @@ class ProgramWriter:
 
     def __init__(self, next_index: int = 0) -> None:
         self.ops: list[Op] = []
-        self.next_index = next_index
+        self.next_index: int = next_index
 
     def append(
         self,

@@ -84,7 +84,7 @@ class CpuTraining:
     def __init__(
         self, plans: Mapping[str, StepPlan], weights: ResidentWeights, factors: CpuFactors, threads: int | None
     ) -> None:
-        self.factors = factors
+        self.factors: CpuFactors = factors
         self._plans = dict(plans)
         self._threads = threads
         self._arenas = ArenaPool(keep_bytes=KEPT_BYTES)
