@@ -189,6 +189,63 @@ def test_a_damaged_checkpoint_is_refused(decoder: Path, tmp_path: Path, content:
         made.train(ROWS, folder=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("history",), 3),
+        (("history",), [3]),
+        (("history", 0, "train_loss"), "low"),
+        (("history", 0, "epoch"), 0.5),
+        (("current", "loss"), None),
+        (("current",), [1]),
+        (("identity",), {"model": 3, "examples": "", "settings": ""}),
+        (("stopping",), 3),
+        (("stopping", "waited"), "1"),
+        (("stopping", "best_epoch"), 0),
+        (("labels",), "ab"),
+        (("step",), 4.0),
+        (("version",), 2),
+    ],
+)
+def test_a_record_that_was_changed_is_refused(decoder: Path, tmp_path: Path, place: Any, value: object) -> None:
+    config = replace(SHORT, early_stopping=EarlyStopping(monitor="train_loss"))
+    with trainer(decoder, config) as made:
+        made.train(ROWS[:3], folder=tmp_path, progress=stop_after(2))
+        path = tmp_path / CHECKPOINT_FILE
+        with np.load(path) as file:
+            arrays = dict(file)
+        record = json.loads(arrays["record"].tobytes())
+        part = record
+        for key in place[:-1]:
+            part = part[key]
+        part[place[-1]] = value
+        if place[-1] == "best_epoch":
+            del arrays["best"]
+        arrays["record"] = np.frombuffer(json.dumps(record).encode(), np.uint8)
+        np.savez(path, **arrays)
+        with pytest.raises(CheckpointError, match="no checkpoint"):
+            made.train(ROWS[:3], folder=tmp_path)
+
+
+def test_a_closed_trainer_says_so(decoder: Path, tmp_path: Path) -> None:
+    made = trainer(decoder)
+    adapter = made.adapter
+    for _ in range(2):
+        made.close()
+    for call in (
+        lambda: made.train(ROWS, folder=tmp_path / "work"),
+        lambda: made.evaluate(ROWS),
+        lambda: made.load(adapter),
+        lambda: compute_lora_gradients(made, ROWS),
+        lambda: adapt_step(made, ROWS[0], learning_rate=0.1),
+    ):
+        with pytest.raises(InvalidInputError, match="the trainer is closed"):
+            call()
+    assert not (tmp_path / "work").exists()
+    assert made.adapter.sha256 == adapter.sha256
+    made.save(tmp_path / "adapter")
+
+
 def test_a_rate_that_is_too_high_names_the_update_and_keeps_the_checkpoint(decoder: Path, tmp_path: Path) -> None:
     high = OptimizerConfig(learning_rate=1e38, weight_decay=0.0)
     config = replace(SHORT, optimizer=high, warmup=0.0, checkpoint_interval=1)

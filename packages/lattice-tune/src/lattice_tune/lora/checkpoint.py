@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,13 @@ from lattice_fann.formats.npz import read_arrays
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.errors import WriteError
 from lattice_tune.arguments import path_of
-from lattice_tune.errors import CheckpointError, TuneError
+from lattice_tune.errors import CheckpointError, TuneError, shown
 from lattice_tune.training.early_stopping import StoppingState
 from lattice_tune.training.json_object import json_object, to_json
 from lattice_tune.training.metrics import EpochMetrics
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = ["CheckpointIdentity", "LoraCheckpoint", "RoundState"]
 
@@ -26,6 +29,14 @@ Float32Array = npt.NDArray[np.float32]
 
 _KIND, _VERSION = "lattice LoRA checkpoint", 1
 _VECTORS = ("values", "moment1", "moment2")
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "int | None": (int, type(None)),
+    "float | None": (int, float, type(None)),
+}
+_Part = TypeVar("_Part", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,7 @@ class LoraCheckpoint:
             return cls(**_fields(arrays, record))
         except OSError as error:
             raise CheckpointError(f"{source}: {error.strerror or error}") from error
-        except (FannError, TuneError, KeyError, TypeError, ValueError) as error:
+        except (FannError, TuneError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{source}: no checkpoint: {error}") from None
 
 
@@ -150,13 +161,27 @@ def _fields(arrays: Mapping[str, npt.NDArray[Any]], record: Mapping[str, Any]) -
     if type(step) is not int or step < 0 or losses.dtype != np.float64 or losses.shape != (step,):
         raise CheckpointError("the number of updates is not that of the losses")
     stopping, labels = record["stopping"], record["labels"]
+    if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
+        raise CheckpointError("labels is no list of texts")
+    if stopping is not None and best is None and stopping.get("best_epoch") is not None:
+        raise CheckpointError("the values of the best round are missing")
     return {name: arrays[name] for name in _VECTORS} | {
-        "identity": CheckpointIdentity(**record["identity"]),
+        "identity": _part(CheckpointIdentity, record["identity"]),
         "step": step,
         "losses": losses,
-        "history": tuple(EpochMetrics(**entry) for entry in record["history"]),
-        "current": RoundState(**record["current"]),
-        "stopping": None if stopping is None else StoppingState(**stopping),
+        "history": tuple(_part(EpochMetrics, entry) for entry in record["history"]),
+        "current": _part(RoundState, record["current"]),
+        "stopping": None if stopping is None else _part(StoppingState, stopping),
         "best": best,
-        "labels": None if labels is None else tuple(str(label) for label in labels),
+        "labels": None if labels is None else tuple(labels),
     }
+
+
+def _part(kind: type[_Part], given: Mapping[str, Any]) -> _Part:
+    """Return a part of the record, whose values have the types of its fields."""
+    part = kind(**given)
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if type(value) not in _KINDS[str(field.type)]:
+            raise CheckpointError(f"{field.name} is {shown(value)}, and no {field.type}")
+    return part
