@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,10 @@ from lattice_fann.formats.npz import read_arrays
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.errors import WriteError
 from lattice_tune.arguments import path_of
-from lattice_tune.errors import CheckpointError, TuneError, shown
+from lattice_tune.errors import CheckpointError, TuneError
 from lattice_tune.training.early_stopping import StoppingState
-from lattice_tune.training.json_object import json_object, to_json
+from lattice_tune.training.json_object import json_object, part_of, to_json
 from lattice_tune.training.metrics import EpochMetrics
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 __all__ = ["CheckpointIdentity", "LoraCheckpoint", "RoundState"]
 
@@ -29,14 +26,6 @@ Float32Array = npt.NDArray[np.float32]
 
 _KIND, _VERSION = "lattice LoRA checkpoint", 1
 _VECTORS = ("values", "moment1", "moment2")
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "str": (str,),
-    "int | None": (int, type(None)),
-    "float | None": (int, float, type(None)),
-}
-_Part = TypeVar("_Part", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -166,22 +155,12 @@ def _fields(arrays: Mapping[str, npt.NDArray[Any]], record: Mapping[str, Any]) -
     if stopping is not None and best is None and stopping.get("best_epoch") is not None:
         raise CheckpointError("the values of the best round are missing")
     return {name: arrays[name] for name in _VECTORS} | {
-        "identity": _part(CheckpointIdentity, record["identity"]),
+        "identity": part_of(CheckpointIdentity, record["identity"]),
         "step": step,
         "losses": losses,
-        "history": tuple(_part(EpochMetrics, entry) for entry in record["history"]),
-        "current": _part(RoundState, record["current"]),
-        "stopping": None if stopping is None else _part(StoppingState, stopping),
+        "history": tuple(part_of(EpochMetrics, entry) for entry in record["history"]),
+        "current": part_of(RoundState, record["current"]),
+        "stopping": None if stopping is None else part_of(StoppingState, stopping),
         "best": best,
         "labels": None if labels is None else tuple(labels),
     }
-
-
-def _part(kind: type[_Part], given: Mapping[str, Any]) -> _Part:
-    """Return a part of the record, whose values have the types of its fields."""
-    part = kind(**given)
-    for field in fields(part):
-        value = getattr(part, field.name)
-        if type(value) not in _KINDS[str(field.type)]:
-            raise CheckpointError(f"{field.name} is {shown(value)}, and no {field.type}")
-    return part
