@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -72,14 +73,15 @@ class Batch:
         ):
             bounds = _int32(self, "cu_seqlens")
         if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(tokens):
-            raise InvalidInputError(
-                f"cu_seqlens must run from 0 to the {len(tokens)} tokens of the batch with one entry more than there are "
-                f"sequences, got {bounds[:8].tolist()}"
-            )
+            _refuse_bounds(tokens, bounds)
         lengths = bounds[1:] - bounds[:-1]
         counts = lengths.tolist() if len(lengths) <= FEW_SEQUENCES else [int(lengths.min()), int(lengths.max())]
         if min(counts) <= 0:
             raise InvalidInputError(f"sequence {int(np.argmax(lengths <= 0))} of the batch has no tokens")
+        most = max(counts)
+        # a difference that int32 does not hold looks like another one
+        if most > len(tokens) or (len(lengths) > FEW_SEQUENCES and lengths.sum(dtype=np.int64) != len(tokens)):
+            _refuse_bounds(tokens, bounds)
         if self.context_lengths is not None:
             self._check_context(lengths)
         if self.logit_rows is not None:
@@ -101,7 +103,7 @@ class Batch:
                 raise InvalidInputError(f"{name} has {len(getattr(self, name))} entries for {len(tokens)} tokens")
         if self.inputs is not None:
             object.__setattr__(self, "inputs", _float_inputs(self.inputs))
-        object.__setattr__(self, "max_seqlen", max(counts))
+        object.__setattr__(self, "max_seqlen", most)
         object.__setattr__(self, "tokens", len(tokens))
         object.__setattr__(self, "sequences", len(bounds) - 1)
         object.__setattr__(self, "logit_count", 0 if self.logit_rows is None else len(self.logit_rows))
@@ -126,6 +128,13 @@ class Batch:
             and self.write_slots is None
             and self.logit_rows is None
         )
+
+
+def _refuse_bounds(tokens: Int32Array, bounds: Int32Array) -> NoReturn:
+    raise InvalidInputError(
+        f"cu_seqlens must run from 0 to the {len(tokens)} tokens of the batch with one entry more than there are "
+        f"sequences, got {bounds[:8].tolist()}"
+    )
 
 
 def _int32(batch: Batch, name: str) -> Int32Array:
