@@ -167,6 +167,24 @@ def test_a_closed_cache_has_no_memory_left(model):
     sequence.close()
 
 
+def test_a_sequence_that_is_closed_within_a_call_gives_all_slots_back(model):
+    """As an interrupt may leave it, between two steps of a long prompt."""
+    with cache_of(model) as cache:
+        for steps in range(6):
+            sequence = cache.sequence()
+            run(model, sequence, TOKENS[:40], "none")
+            other = sequence.fork()
+            other.slots.begin()
+            for _ in range(steps):
+                other.slots.step(20)
+            assert cache.slots.used > 0
+            other.close()
+            other.close()
+            assert run(model, sequence, TOKENS[40:41]).shape[0] == 1
+            sequence.close()
+            assert cache.slots.used == 0
+
+
 def test_pages_without_tokens_are_not_remembered(model):
     with cache_of(model, prefix_bytes=10**7) as cache:
         sequence = cache.sequence()
