@@ -92,10 +92,13 @@ class SiteAccess:
 
 def _checked(name: str, given: object, shape: tuple[int, int]) -> Float32Array:
     try:
-        with np.errstate(over="ignore"):  # infinity is refused below
-            array = np.ascontiguousarray(given, np.float32)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{name} is {value_text(given)}; expected an array of numbers") from None
+        numbers = np.asarray(given)
+    except ValueError:  # rows of several lengths
+        numbers = np.asarray(None)
+    if numbers.dtype.kind not in "iuf":
+        raise InvalidInputError(f"{name} is {value_text(given)}; expected an array of numbers")
+    with np.errstate(over="ignore"):  # infinity is refused below
+        array = np.ascontiguousarray(numbers, np.float32)
     if array.shape != shape:
         raise InvalidInputError(f"{name} has the shape {array.shape}; expected {shape}")
     if not np.isfinite(array).all():
