@@ -30,6 +30,7 @@ from lattice_tune import (
     compute_lora_gradients,
 )
 from lattice_tune.lora.loop import CHECKPOINT_FILE, METRICS_FILE
+from lattice_tune.lora.metrics_file import MetricsFile
 
 ROWS = [{"prompt": f"{number} + 1 =", "completion": f" {number + 1}"} for number in range(7)]
 RATE = OptimizerConfig(learning_rate=0.02, weight_decay=0.0)
@@ -244,6 +245,16 @@ def test_a_closed_trainer_says_so(decoder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "work").exists()
     assert made.adapter.sha256 == adapter.sha256
     made.save(tmp_path / "adapter")
+
+
+def test_lines_of_metrics_that_are_damaged_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / METRICS_FILE
+    kept = [b'{"step": 1}', b'{"step": 2, "loss": 0.5}']
+    bad = [b"[" * 100_000, b"\xff", b"3", b'{"step": "x"}', b'{"loss": 1}', b"", b'{"step": 3}', b'{"step": 1}  }']
+    path.write_bytes(b"\n".join([bad[0], kept[0], *bad[1:5], kept[1], *bad[5:], b'{"step": 2}']))  # without an end
+    with MetricsFile(path, 2) as metrics:
+        metrics.write({"step": 3})
+    assert path.read_bytes().splitlines() == [*kept, b'{"step": 3}']
 
 
 def test_a_rate_that_is_too_high_names_the_update_and_keeps_the_checkpoint(decoder: Path, tmp_path: Path) -> None:
