@@ -17,6 +17,8 @@ from lattice_fann import (
     TrainingConfig,
     gradients,
 )
+from lattice_fann.errors import InvalidInputError
+from lattice_fann.training.flat_update import update_parameters
 
 GOLDENS = Path(__file__).parent / "data" / "torch_trajectories.npz"
 
@@ -64,3 +66,32 @@ def test_a_step_moves_every_parameter_of_a_wide_layer_once() -> None:
     BackpropTrainer(network, config).train(x, labels)
     assert network.parameter_vector() - before == pytest.approx(-0.5 * step, rel=1e-3, abs=1e-6)
     assert np.abs(network.layers[0].biases).min() > 0
+
+
+def test_vectors_that_are_none_and_numbers_without_sense_are_refused() -> None:
+    def vectors(size: int = 16) -> list[np.ndarray]:
+        return [np.zeros(size, np.float32) for _ in range(4)]
+
+    read_only = np.zeros(16, np.float32)
+    read_only.flags.writeable = False
+    for given in (
+        [3] * 4,
+        [None] * 4,
+        [[0.0] * 16] * 4,
+        vectors(15),
+        [*vectors()[:3], np.zeros(32, np.float32)],
+        [np.float32(0)] * 4,
+        [np.zeros((4, 4), np.float32)] * 4,
+        [np.zeros(16)] * 4,
+        [np.zeros(32, np.float32)[::2]] * 4,
+        [read_only, *vectors()[:3]],
+    ):
+        with pytest.raises(InvalidInputError, match="must be float32 vectors of one size"):
+            update_parameters(Optimizer.ADAM, *given, learning_rate=0.1, step=1)  # type: ignore[arg-type]
+    for name, value in (("step", 10**400), ("step", 0), ("epsilon", 1e-50), ("gradient_scale", 1e39), ("beta1", 1.0)):
+        options = {"learning_rate": 0.1, "step": 1} | {name: value}
+        with pytest.raises(InvalidInputError, match=name):
+            update_parameters(Optimizer.ADAM, *vectors(), **options)  # type: ignore[arg-type]
+    parameters, gradients_of, *moments = vectors()
+    update_parameters(Optimizer.ADAM, parameters, gradients_of, *moments, learning_rate=0.1, step=1, epsilon=2**-126)
+    assert not parameters.any()  # and no NaN, where gradients are 0

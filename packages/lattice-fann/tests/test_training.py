@@ -462,6 +462,7 @@ def test_a_schedule_that_gives_no_factor_is_refused() -> None:
         {"patience": 0},
         {"beta2": 1.0},
         {"epsilon": 0.0},
+        {"epsilon": 1e-50},
         {"validation_fraction": 1.0},
         {"max_gradient_norm": math.nan},
         {"temperature": 0.0},

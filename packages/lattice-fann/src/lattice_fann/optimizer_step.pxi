@@ -30,7 +30,7 @@ def update_flat(
     """
     cdef const fann_kernel_table *table = table_of(isa)
     cdef fann_optimizer optimizer
-    cdef Py_ssize_t count = len(parameters)
+    cdef Py_ssize_t count = parameters.size if isinstance(parameters, np.ndarray) else 0
     cdef float *pointers[4]
     for place, array in enumerate((parameters, gradients, moment1, moment2)):
         if not (isinstance(array, np.ndarray) and array.dtype == np.float32 and array.ndim == 1

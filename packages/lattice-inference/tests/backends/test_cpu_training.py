@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lattice_inference.backends.cpu import CpuBackend, _cpu
+from lattice_inference.backends.reference_backend import ReferenceBackend
 from lattice_inference.backends.training_protocol import SiteFactors
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.builder import GraphBuilder
@@ -44,10 +45,11 @@ def test_a_target_that_is_no_output_is_refused(loss):
 
 def test_rows_that_are_missing_or_do_not_fit_are_refused(loss):
     compiled, case, given = loss
-    with pytest.raises(InvalidInputError, match="the batch has no rows named x"):
-        compiled.run("p", case.batch(**given | {"inputs": {}}))
-    with pytest.raises(ValueError, match="an input has 12 elements, not 2 rows of 5"):
-        compiled.run("p", case.batch(**given | {"inputs": {"x": np.ones((3, 4), np.float32)}}))
+    for inputs in (None, {}, {"x": np.ones((3, 4), np.float32)}, {**given["inputs"], "y": np.ones((2, 5), np.float32)}):
+        batch = case.batch(**given | {"inputs": inputs})
+        for each in (compiled, ReferenceBackend().compile_training({"p": case.program}, Tensors(case.tensors), {})):
+            with pytest.raises(InvalidInputError, match=r"reads inputs of the shapes \{'x': \(2, 5\)\}"):
+                each.run("p", batch)
     with pytest.raises(NonFiniteError):
         compiled.run("p", case.batch(**given | {"inputs": {"x": np.full((2, 5), np.nan, np.float32)}}))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -246,6 +248,52 @@ class TestDraftModel:
             result = session.generate(PROMPT, speculating(DRAWN, same))
         assert told(result) == told(expected)
         assert result.drafted_tokens == 0
+
+    def test_a_draft_model_that_is_closed_is_named_and_the_session_goes_on(self, drawn_model, cheap, tmp_path):
+        expected = plain(drawn_model, PROMPT, DRAWN)[0]
+        draft = load_model(write_drawn_model(tmp_path / "draft", context=120))
+        config = speculating(DRAWN, draft)
+        with Session(drawn_model) as session:
+            stream = session.stream(PROMPT, config)
+            text = "".join(next(stream).text for _ in range(5))
+            draft.close()
+            with pytest.raises(InvalidInputError, match=r"the draft model .*draft is closed"):
+                "".join(piece.text for piece in stream)
+            assert expected.text.startswith(stream.result.text)
+            assert stream.result.text.startswith(text)
+            for call in (session.generate, session.extend):
+                with pytest.raises(InvalidInputError, match=r"the draft model .*draft is closed"):
+                    call(PROMPT, config)
+            used = session._cache.used_bytes
+            with pytest.raises(InvalidInputError, match=r"the draft model .*draft is closed"):
+                session.generate_batch(["a", "b"], config)
+            assert session._cache.used_bytes == used
+            assert session.generate(PROMPT, DRAWN).token_ids == expected.token_ids
+            with load_model(tmp_path / "draft") as again:
+                assert session.generate(PROMPT, speculating(DRAWN, again)).token_ids == expected.token_ids
+
+    @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+    def test_an_error_or_an_interrupt_between_drafts_leaves_the_session_as_it_is_without(
+        self, drawn_model, same, cheap, error
+    ):
+        expected = plain(drawn_model, PROMPT, DRAWN)[0]
+        with Session(drawn_model) as session:
+            for last in range(1, 40, 3):
+
+                def cancelled(calls, last=last):
+                    if next(calls) == last:
+                        raise error
+                    return False
+
+                with pytest.raises(error):
+                    session.generate(PROMPT, speculating(DRAWN, same), cancelled=partial(cancelled, itertools.count()))
+                used, calls = session._cache.used_bytes, itertools.count()
+                with pytest.raises(error):
+                    session.generate_batch(["a", "b"], speculating(DRAWN, same), cancelled=partial(cancelled, calls))
+                assert session._cache.used_bytes == used
+            result = session.generate(PROMPT, speculating(DRAWN, same))
+            assert result.token_ids == expected.token_ids
+            assert result.accepted_tokens > 30
 
     def test_a_large_draft_model_does_not_pay(self, drawn_model, other):
         with Session(drawn_model) as session:

@@ -133,6 +133,17 @@ def test_rows_that_do_not_fit_are_refused():
         sample_rows(np.zeros((2, 40), np.float32), [draw])
     with pytest.raises(ValueError, match="a row of 39 logits for a vocabulary of 40"):
         sample_rows(np.zeros((1, 39), np.float32), [draw])
+    counting = RowSampler(SamplingConfig(frequency_penalty=1.0), 0, [], 40)
+    counting.accept(40)  # a token of another vocabulary: the kernel writes to its place in the row
+    for one in (counting, counting.fork()):
+        with pytest.raises(ValueError, match="token 40 was counted, and a row has 40 tokens"):
+            sample_rows(np.zeros((1, 64), np.float32), [Draw(one, 0)])
+    settings = {"scale": 1.0, "top_p": 1.0, "typical_p": 1.0, "min_p": 0.0, "top_k": 0, "repetition": 1.0}
+    settings |= {"presence": 0.0, "frequency": 0.0, "bias": {}, "seed": 0, "vocabulary": 40, "top": -1, "counts": None}
+    for name in ("scale", "top_p", "typical_p", "min_p"):
+        for value in (np.nan, -1.0, np.inf if name == "scale" else -np.inf):
+            with pytest.raises(ValueError, match="no token is chosen"):
+                _sampling.RowSettings(**settings | {name: value})
     with pytest.raises(ValueError, match="a mask of 1 words for a vocabulary of 40"):
         sample_rows(np.zeros((1, 40), np.float32), [draw._replace(allowed=np.zeros(1, np.uint32))])
     assert sample_rows(np.zeros((0, 40), np.float32), []) == []

@@ -204,11 +204,21 @@ def test_a_batch_fills_in_positions_and_types():
         ([0], "must run from 0"),
         ([0, 3, 3, 5], "sequence 1 of the batch has no tokens"),
         ([0, 4, 3, 5], "sequence 1 of the batch has no tokens"),
+        ([0, 2**31 - 1, -2, 5], "cu_seqlens must run from 0 to the 5 tokens"),  # lengths that wrap around, all above 0
     ],
 )
 def test_a_batch_with_wrong_bounds_is_refused(bounds, message):
     with pytest.raises(InvalidInputError, match=message):
         Batch(np.arange(5, dtype=np.int32), np.array(bounds, np.int32))
+
+
+def test_bounds_of_many_sequences_that_wrap_around_are_refused():
+    tokens = 70_000
+    whole, rest = divmod(tokens + 2**32, tokens)
+    bounds = np.cumsum([0, *[tokens] * whole, rest]).astype(np.int32)  # no length is above that of the batch
+    assert bounds[-1] == tokens
+    with pytest.raises(InvalidInputError, match="cu_seqlens must run from 0 to the 70000 tokens"):
+        Batch(np.zeros(tokens, np.int32), bounds)
 
 
 def test_a_batch_with_a_short_companion_is_refused():

@@ -179,7 +179,7 @@ def test_without_the_layer_it_is_refused_by_name(tmp_path):
     with (
         load_model(directory_of(tmp_path / "m"), mtp=True) as model,
         model.open_cache(tokens=64) as cache,
-        pytest.raises(InvalidInputError, match="takes inputs of the widths"),
+        pytest.raises(InvalidInputError, match="reads inputs of the shapes"),
     ):
         model.predict(cache.sequence(), 0, np.zeros(1, np.int32), np.zeros((1, 39), np.float32))
     config = json.loads((path / "config.json").read_text())

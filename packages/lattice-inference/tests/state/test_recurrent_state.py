@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lattice_inference.errors import CacheFullError, CheckpointError
+from lattice_inference.errors import CacheFullError, CheckpointError, InvalidInputError
 from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
 
 from .hybrid import VOCABULARY, cache_of, decoder
@@ -152,6 +152,49 @@ def test_a_beginning_is_found_where_its_state_is_remembered(model, alone):
         assert cache.remembered_bytes == cache.used_bytes
         cache.forget()
         assert cache.used_bytes == 0
+
+
+def test_a_closed_cache_has_no_memory_left(model):
+    cache = cache_of(model)
+    sequence, slots = cache.sequence(), cache.slots
+    run(model, sequence, TOKENS[:40], "none")
+    for _ in range(2):
+        cache.close()
+    with pytest.raises(InvalidInputError, match="these slots are closed"):
+        slots.storage.native  # noqa: B018
+    with pytest.raises(InvalidInputError, match="closed"):
+        slots.storage.copy(0, 1)
+    sequence.close()
+
+
+def test_a_sequence_that_is_closed_within_a_call_gives_all_slots_back(model):
+    """As an interrupt may leave it, between two steps of a long prompt."""
+    with cache_of(model) as cache:
+        for steps in range(6):
+            sequence = cache.sequence()
+            run(model, sequence, TOKENS[:40], "none")
+            other = sequence.fork()
+            other.slots.begin()
+            for _ in range(steps):
+                other.slots.step(20)
+            assert cache.slots.used > 0
+            other.close()
+            other.close()
+            assert run(model, sequence, TOKENS[40:41]).shape[0] == 1
+            sequence.close()
+            assert cache.slots.used == 0
+
+
+def test_pages_without_tokens_are_not_remembered(model):
+    with cache_of(model, prefix_bytes=10**7) as cache:
+        sequence = cache.sequence()
+        run(model, sequence, TOKENS[: 2 * cache.page_tokens], "none")
+        sequence.reserve(sequence.length, 5 * cache.page_tokens)  # as a layer for further tokens does
+        assert len(sequence.pages) == 5
+        cache.remember(sequence)
+        assert cache.remembered_pages == 2
+        sequence.close()
+        assert cache.used_pages == 2
 
 
 def test_two_sequences_go_on_from_one_remembered_state(model, alone):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import pytest
 
 from lattice_inference.errors import GrammarError, InvalidInputError
+from lattice_inference.tokenizer.chat_template import ChatTemplate
+from lattice_inference.tools.conversation import Tools
 from lattice_inference.tools.definitions import MOST_TOOLS, checked_tools, chosen_tools
+from lattice_inference.tools.formats import FORMATS
+from lattice_inference.tools.grammar import ToolGrammar
 from lattice_inference.tools.messages import result_messages, template_messages
 
 from .conftest import NOW, TOOLS, WEATHER
@@ -99,3 +105,36 @@ def test_every_call_has_one_result():
             result_messages(messages, results)
     with pytest.raises(InvalidInputError, match="calls no tool"):
         result_messages([{"role": "assistant", "content": "Hm."}], {})
+
+
+@pytest.mark.parametrize(
+    "calls", [3, "ab", [3], [{}], [{"id": 3, "function": {"name": "f"}}], [{"id": "a"}], [{"id": "a", "function": {}}]]
+)
+def test_calls_that_the_caller_wrote_wrong_are_told(calls):
+    with pytest.raises(InvalidInputError, match="tool_calls of the last message"):
+        result_messages([{"role": "assistant", "tool_calls": calls}], {"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"properties": {"a": False}}, "/properties/a"),
+        ({"properties": {"a": {"type": "string", "minLength": 5, "maxLength": 2}}}, "/properties/a/maxLength"),
+        ({"properties": {"a": {"type": "string", "enum": [1, "x\n</parameter>\n"]}}}, "/properties/a/enum"),
+        ({"properties": {}, "required": ["z"]}, "/required"),
+    ],
+)
+def test_arguments_that_stand_one_by_one_must_be_possible(schema, pointer):
+    tools = checked_tools([function(parameters=schema)])
+    with pytest.raises(GrammarError) as told:
+        ToolGrammar(FORMATS["qwen3-coder"], tools).engine_grammar()
+    assert told.value.pointer == "/0/function/parameters" + pointer
+
+
+def test_a_named_tool_is_called_once_in_whatever_mapping_it_is_named():
+    tools = Tools([WEATHER, NOW], ChatTemplate("{{ messages }}{{ tools }}"), "hermes")
+    choice = MappingProxyType({"type": "function", "function": MappingProxyType({"name": NOW["function"]["name"]})})
+    assert tools.grammar(choice, True, "none") == tools.grammar(
+        {"type": "function", "function": {"name": NOW["function"]["name"]}}, True, "none"
+    )
+    assert not tools.grammar(choice, True, "none").several

@@ -9,9 +9,10 @@ from lattice_inference import InvalidInputError
 from lattice_inference.backends.philox_draws import dropout_factors, noise_of_rows
 from lattice_inference.backends.reference_reverse import REVERSE_KERNELS
 from lattice_inference.backends.reference_training import run_training
+from lattice_inference.graph.ops import rows_text
 from lattice_inference.graph.program import Op, Program, Rows, WeightRef
 from lattice_inference.graph.program_writer import ProgramWriter
-from lattice_inference.graph.reverse_ops import REVERSE_OPS, rows_text
+from lattice_inference.graph.reverse_ops import REVERSE_OPS
 from lattice_inference.graph.training_batch import Dropout, Noise, TrainingBatch
 
 BOUNDS = np.array([0, 4, 5, 11], np.int32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -187,8 +188,10 @@ def test_a_closed_program_refuses_calls(open_case, batch):
     assert 0 < loss < 36 * 10
     peak = program.peak_bytes
     assert peak > 0
+    factors = weakref.ref(program._compiled.factors)
     program.close()
     program.close()
+    assert factors() is None  # their memory is freed
     assert program.peak_bytes == peak
     for call in (
         lambda: program.loss_of_tokens(batch.token_ids, batch.cu_seqlens, batch.targets),

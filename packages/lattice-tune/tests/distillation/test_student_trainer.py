@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,14 @@ def test_a_checkpoint_of_another_training_is_refused(arrays: Arrays, tmp_path: P
             Checkpoint.load(path)
     with pytest.raises(CheckpointError):
         Checkpoint.load(tmp_path / "nothing.npz")
+    recorder.checkpoints[0].save(path)
+    with np.load(path) as file:
+        arrays_of_file = dict(file)
+    for name, value in (("history", [{}]), ("history", [3]), ("history", 3), ("stopping", {"best": "low"})):
+        record = json.loads(arrays_of_file["record"].tobytes()) | {name: value}
+        np.savez(path, **arrays_of_file | {"record": np.frombuffer(json.dumps(record).encode(), np.uint8)})
+        with pytest.raises(CheckpointError, match=r"c\.npz: no checkpoint"):
+            Checkpoint.load(path)
 
 
 def test_sample_weights_count(arrays: Arrays) -> None:

@@ -30,6 +30,7 @@ from lattice_tune import (
     compute_lora_gradients,
 )
 from lattice_tune.lora.loop import CHECKPOINT_FILE, METRICS_FILE
+from lattice_tune.lora.metrics_file import MetricsFile
 
 ROWS = [{"prompt": f"{number} + 1 =", "completion": f" {number + 1}"} for number in range(7)]
 RATE = OptimizerConfig(learning_rate=0.02, weight_decay=0.0)
@@ -187,6 +188,73 @@ def test_a_damaged_checkpoint_is_refused(decoder: Path, tmp_path: Path, content:
     (tmp_path / CHECKPOINT_FILE).write_bytes(content)
     with trainer(decoder) as made, pytest.raises(CheckpointError, match="no checkpoint"):
         made.train(ROWS, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("history",), 3),
+        (("history",), [3]),
+        (("history", 0, "train_loss"), "low"),
+        (("history", 0, "epoch"), 0.5),
+        (("current", "loss"), None),
+        (("current",), [1]),
+        (("identity",), {"model": 3, "examples": "", "settings": ""}),
+        (("stopping",), 3),
+        (("stopping", "waited"), "1"),
+        (("stopping", "best_epoch"), 0),
+        (("labels",), "ab"),
+        (("step",), 4.0),
+        (("version",), 2),
+    ],
+)
+def test_a_record_that_was_changed_is_refused(decoder: Path, tmp_path: Path, place: Any, value: object) -> None:
+    config = replace(SHORT, early_stopping=EarlyStopping(monitor="train_loss"))
+    with trainer(decoder, config) as made:
+        made.train(ROWS[:3], folder=tmp_path, progress=stop_after(2))
+        path = tmp_path / CHECKPOINT_FILE
+        with np.load(path) as file:
+            arrays = dict(file)
+        record = json.loads(arrays["record"].tobytes())
+        part = record
+        for key in place[:-1]:
+            part = part[key]
+        part[place[-1]] = value
+        if place[-1] == "best_epoch":
+            del arrays["best"]
+        arrays["record"] = np.frombuffer(json.dumps(record).encode(), np.uint8)
+        np.savez(path, **arrays)
+        with pytest.raises(CheckpointError, match="no checkpoint"):
+            made.train(ROWS[:3], folder=tmp_path)
+
+
+def test_a_closed_trainer_says_so(decoder: Path, tmp_path: Path) -> None:
+    made = trainer(decoder)
+    adapter = made.adapter
+    for _ in range(2):
+        made.close()
+    for call in (
+        lambda: made.train(ROWS, folder=tmp_path / "work"),
+        lambda: made.evaluate(ROWS),
+        lambda: made.load(adapter),
+        lambda: compute_lora_gradients(made, ROWS),
+        lambda: adapt_step(made, ROWS[0], learning_rate=0.1),
+    ):
+        with pytest.raises(InvalidInputError, match="the trainer is closed"):
+            call()
+    assert not (tmp_path / "work").exists()
+    assert made.adapter.sha256 == adapter.sha256
+    made.save(tmp_path / "adapter")
+
+
+def test_lines_of_metrics_that_are_damaged_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / METRICS_FILE
+    kept = [b'{"step": 1}', b'{"step": 2, "loss": 0.5}']
+    bad = [b"[" * 100_000, b"\xff", b"3", b'{"step": "x"}', b'{"loss": 1}', b"", b'{"step": 3}', b'{"step": 1}  }']
+    path.write_bytes(b"\n".join([bad[0], kept[0], *bad[1:5], kept[1], *bad[5:], b'{"step": 2}']))  # without an end
+    with MetricsFile(path, 2) as metrics:
+        metrics.write({"step": 3})
+    assert path.read_bytes().splitlines() == [*kept, b'{"step": 3}']
 
 
 def test_a_rate_that_is_too_high_names_the_update_and_keeps_the_checkpoint(decoder: Path, tmp_path: Path) -> None:

@@ -173,6 +173,12 @@ def test_prototypes_are_means_of_their_examples(encoder: Encoder) -> None:
     assert [report.results[0].label, report.results[1].label] == ["first", "second"]
 
 
+@pytest.mark.parametrize("adapter", [[], {}, 3, "none"])
+def test_an_adapter_that_is_not_attached_is_refused(encoder: Encoder, adapter: object) -> None:
+    with pytest.raises(ConfigError, match="adapter"):
+        EncoderTeacher(encoder, adapter=adapter)  # type: ignore[arg-type]
+
+
 def test_a_labels_probabilities_do_not_depend_on_company(encoder: Encoder) -> None:
     task = LabelingTask(("first", "second"), kind="soft")
     texts = [f"text number {number}" for number in range(70)]

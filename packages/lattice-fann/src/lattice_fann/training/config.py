@@ -11,7 +11,10 @@ from lattice_fann.initialization import check_seed
 from lattice_fann.training.loss import Loss
 from lattice_fann.training.schedules import Schedule
 
-__all__ = ["GradientGuardStrategy", "Optimizer", "TrainingConfig"]
+__all__ = ["LEAST_EPSILON", "GradientGuardStrategy", "Optimizer", "TrainingConfig"]
+
+LEAST_EPSILON = 2.0**-126
+"""The smallest normal float32: a smaller epsilon would be 0 there, and 0 / 0 where a gradient is 0."""
 
 
 class Optimizer(Enum):
@@ -116,7 +119,7 @@ class TrainingConfig:
         self._real("target_error", "of at least 0, or None", optional=True, least=0)
         self._real("beta1", "in [0, 1)", least=0, below=1)
         self._real("beta2", "in [0, 1), or None", optional=True, least=0, below=1)
-        self._real("epsilon", "above 0", above=0)
+        self._real("epsilon", "of at least 2**-126", least=LEAST_EPSILON)
         for name in ("max_gradient_norm", "max_gradient_value"):
             self._real(name, "above 0, or None", optional=True, above=0)
         self._real("validation_fraction", "in [0, 1)", least=0, below=1)

@@ -8,12 +8,15 @@ from lattice_fann import _engine
 from lattice_fann.arguments import instance, real, whole
 from lattice_fann.errors import InvalidInputError
 from lattice_fann.layer import Float32Array
-from lattice_fann.training.config import Optimizer
+from lattice_fann.training.config import LEAST_EPSILON, Optimizer
 
 __all__ = ["FLAT_STEP", "update_parameters"]
 
 #: Vectors have a multiple of this many numbers.
 FLAT_STEP = 16
+
+_MOST_STEPS = 2**53
+_MOST_SCALE = 3e38
 
 _ADAPTIVE = (Optimizer.ADAM, Optimizer.ADAMW)
 _FLAT = (*_ADAPTIVE, Optimizer.SGD, Optimizer.NESTEROV, Optimizer.RMSPROP)
@@ -52,7 +55,7 @@ def update_parameters(
     if kind not in _FLAT:
         raise InvalidInputError(f"optimizer is {kind.name}; take one of {', '.join(one.name for one in _FLAT)}")
     rate = real(learning_rate, "learning_rate", "of at least 0", least=0)
-    done = whole(step, "step", least=1)
+    done = whole(step, "step", least=1, most=_MOST_STEPS)
     adapts = kind in _ADAPTIVE
     _engine.update_flat(
         kind.value,
@@ -64,9 +67,9 @@ def update_parameters(
         momentum=real(momentum, "momentum", "in [0, 1)", least=0, below=1),
         beta1=real(beta1, "beta1", "in [0, 1)", least=0, below=1),
         beta2=real(beta2, "beta2", "in [0, 1)", least=0, below=1),
-        epsilon=real(epsilon, "epsilon", "above 0", above=0),
+        epsilon=real(epsilon, "epsilon", "of at least 2**-126", least=LEAST_EPSILON),
         weight_decay=real(weight_decay, "weight_decay", "of at least 0", least=0),
         correction1=1.0 - beta1**done if adapts else 1.0,
         correction2_root=math.sqrt(1.0 - beta2**done) if adapts else 1.0,
-        gradient_scale=real(gradient_scale, "gradient_scale", "a number"),
+        gradient_scale=real(gradient_scale, "gradient_scale", "of float32", least=-_MOST_SCALE, most=_MOST_SCALE),
     )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
-from lattice_inference.graph.program import KvSpec, Program
+from lattice_inference.graph.program import KvSpec, Program, Rows
 from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = [
     "check_specs",
     "check_state",
     "id_tables",
-    "input_widths",
+    "input_shapes",
     "refuse_closed",
     "refuse_foreign_adapter",
     "refuse_foreign_state",
@@ -121,16 +121,31 @@ def check_specs(program: Program, specs: Sequence[KvSpec]) -> None:
         raise InvalidInputError("the state was opened for another program: its layers are not of the same shape")
 
 
-def input_widths(program: Program) -> dict[str, int]:
-    """Return the widths of the rows of floats that a program takes, by name."""
-    return {str(op.attributes["name"]): op.outputs[0].width for op in program.ops if op.kind == "given_rows"}
+def input_shapes(program: Program) -> dict[str, tuple[Rows, int]]:
+    """Return rows and width of each of the batch's ``inputs`` that a program reads, by name.
+
+    Raises:
+        InvalidInputError: two ops read one input in two shapes.
+    """
+    shapes: dict[str, tuple[Rows, int]] = {}
+    for op in program.ops:
+        if op.kind == "input_rows":
+            name, shape = str(op.attributes["name"]), (op.outputs[0].rows, op.outputs[0].width)
+            if shapes.setdefault(name, shape) != shape:
+                raise InvalidInputError(f"the program reads the input {name!r} in two shapes")
+    return shapes
 
 
-def check_inputs(widths: Mapping[str, int], batch: Batch) -> None:
-    """Raise InvalidInputError unless the batch's ``inputs`` are rows of ``widths``."""
-    given = {} if batch.inputs is None else {name: array.shape[1] for name, array in batch.inputs.items()}
-    if given != widths:
-        raise InvalidInputError(f"the program takes inputs of the widths {dict(widths)}, and the batch has {given}")
+def check_inputs(shapes: Mapping[str, tuple[Rows, int]], batch: Batch) -> None:
+    """Raise InvalidInputError unless the batch has these ``inputs``, and no others.
+
+    ``shapes`` comes from :func:`input_shapes`.
+    """
+    counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
+    wanted = {name: (counts[rows], width) for name, (rows, width) in shapes.items()}
+    given = {name: array.shape for name, array in (batch.inputs or {}).items()}
+    if given != wanted:
+        raise InvalidInputError(f"the program reads inputs of the shapes {wanted}, and the batch has {given}")
 
 
 def check_pages(batch: Batch, *, page_tokens: int, pages: int) -> None:

@@ -93,6 +93,10 @@ class SlotStorage(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Release the memory; closing twice is harmless."""
+        ...
+
 
 class PageStorage(Protocol):
     """``pages`` pages, each with room for ``page_tokens`` tokens of every layer of ``specs``.

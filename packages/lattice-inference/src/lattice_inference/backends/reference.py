@@ -64,7 +64,7 @@ def run(
         return joined.reshape(ref.shape) if ref.is_stack else joined
 
     for op in program.ops:
-        if op.kind not in _KERNELS and op.kind not in _WITH_STATE and op.kind not in ("low_rank", "given_rows"):
+        if op.kind not in _KERNELS and op.kind not in _WITH_STATE and op.kind != "low_rank":
             raise UnsupportedError(f"the reference backend has no op {op.kind!r}: it runs programs before fusion")
         inputs = [read(view) for view in op.inputs]
         tensors = {name: weight(ref) for name, ref in op.weights.items()}
@@ -77,14 +77,10 @@ def run(
         if op.kind in RECURRENT_OPS:
             values[op.outputs[0].buffer] = run_recurrent(op, inputs, tensors, batch, _slots(state))
             continue
-        if op.kind == "given_rows":
-            assert batch.inputs is not None  # the caller checked them
-            values[op.outputs[0].buffer] = batch.inputs[str(op.attributes["name"])].astype(dtype)
-            continue
         if op.kind == "low_rank":
             _low_rank(op, inputs, batch, adapters)
             continue
-        result, output = _KERNELS[op.kind](op, inputs, tensors, batch), op.outputs[0]
+        result, output = np.asarray(_KERNELS[op.kind](op, inputs, tensors, batch), dtype), op.outputs[0]
         if not output.is_whole:
             buffer = values.setdefault(output.buffer, np.zeros((len(result), output.buffer.width), result.dtype))
             buffer[:, output.column : output.column + output.width] = result
@@ -106,6 +102,11 @@ def compute(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Ba
 
 def _embed_rows(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     return np.asarray(weights["table"][getattr(batch, str(op.attributes["ids"]))])
+
+
+def _input_rows(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    assert batch.inputs is not None  # the caller checked them
+    return batch.inputs[str(op.attributes["name"])].astype(np.float64)
 
 
 def _linear(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
@@ -319,6 +320,7 @@ def _expert(x: Array, gate: Array, up: Array, down: Array) -> Array:
 
 _KERNELS: Mapping[str, Callable[[Op, list[Array], Mapping[str, Array], Batch], Array]] = {
     "embed_rows": _embed_rows,
+    "input_rows": _input_rows,
     "linear": _linear,
     "add": _add,
     "gelu": _gelu,

@@ -23,7 +23,7 @@ from lattice_inference.backends.batch_checks import (
     check_specs,
     check_state,
     id_tables,
-    input_widths,
+    input_shapes,
     refuse_closed,
     refuse_foreign_adapter,
     refuse_foreign_state,
@@ -185,7 +185,7 @@ class ReferenceProgram:
         self._adapted = add_low_rank(program, self.adapter_sites)
         self.weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
         self._tables = id_tables(program)
-        self._inputs = input_widths(program)
+        self._inputs = input_shapes(program)
 
     def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> _Adapter:
         """Return an adapter of this program.

@@ -53,7 +53,7 @@ class ReferenceSlots:
             part, content = content[: array[slot].nbytes], content[array[slot].nbytes :]
             array[slot] = np.frombuffer(part, array.dtype).reshape(array[slot].shape)
 
-    def clear(self) -> None:
+    def close(self) -> None:
         """Release the memory."""
         self._kept = {}
 

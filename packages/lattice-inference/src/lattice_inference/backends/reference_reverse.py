@@ -68,13 +68,6 @@ def _dropout(op: Op, x: Array, batch: TrainingBatch) -> Array | float:
 # -- inputs and the loss --------------------------------------------------------------------------------------------------
 
 
-def _input_rows(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: TrainingBatch) -> list[Array]:
-    name = str(op.attributes["name"])
-    if name not in batch.inputs:
-        raise InvalidInputError(f"the batch has no input {name!r}")
-    return [batch.inputs[name].astype(np.float64)]
-
-
 def _add_noise(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: TrainingBatch) -> list[Array]:
     (x,) = inputs
     return [x.copy() if batch.noise is None else x + noise_of_rows(batch.noise, batch.cu_seqlens, x.shape[1], x.dtype)]
@@ -239,7 +232,6 @@ def _attention_grad(op: Op, inputs: list[Array], weights: Mapping[str, Array], b
 
 
 REVERSE_KERNELS: Mapping[str, Callable[[Op, list[Array], Mapping[str, Array], TrainingBatch], list[Array]]] = {
-    "input_rows": _input_rows,
     "add_noise": _add_noise,
     "linear_cross_entropy": _linear_cross_entropy,
     "linear_input_grad": _linear_input_grad,

@@ -110,7 +110,7 @@ class ReferenceState:
         """Release the memory."""
         self._layers = []
         if self.recurrent is not None:
-            self.recurrent.clear()
+            self.recurrent.close()
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy one page of every layer over another."""

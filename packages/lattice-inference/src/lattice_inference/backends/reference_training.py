@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.batch_checks import check_ids, id_tables, refuse_closed, refuse_non_finite
+from lattice_inference.backends.batch_checks import (
+    check_ids,
+    check_inputs,
+    id_tables,
+    input_shapes,
+    refuse_closed,
+    refuse_non_finite,
+)
 from lattice_inference.backends.protocol import Outputs
 from lattice_inference.backends.reference import compute
 from lattice_inference.backends.reference_reverse import REVERSE_KERNELS, ReferenceSite, site_op
@@ -106,6 +113,7 @@ class ReferenceTraining:
         self.factors: ReferenceFactors = ReferenceFactors(factors)
         self._programs = dict(programs)
         self._tables = {name: id_tables(program) for name, program in programs.items()}
+        self._inputs = {name: input_shapes(program) for name, program in programs.items()}
         self._weights: dict[str, Array] | None = {name: array.astype(np.float64) for name, array in weights.items()}
         self._fixed = sum(array.nbytes for array in self._weights.values()) + self.factors.nbytes
         self._most = 0
@@ -120,6 +128,7 @@ class ReferenceTraining:
         if self._weights is None:
             refuse_closed()
         check_ids(batch, self._tables[name])
+        check_inputs(self._inputs[name], batch)
         with np.errstate(all="ignore"):  # an overflow is refused in the results
             results, most = run_training(self._programs[name], self._weights, batch, self.factors.sites)
         self._most = max(self._most, most)

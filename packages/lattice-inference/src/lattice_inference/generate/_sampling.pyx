@@ -1,5 +1,6 @@
 """Binding of the sampling kernels: checks of rows and memory, then one call without the GIL."""
 
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
@@ -61,9 +62,10 @@ cdef class TokenCounts:
 
     cdef lattice_token_count *table
     cdef readonly Py_ssize_t used, places
+    cdef readonly int32_t greatest
 
     def __cinit__(self):
-        self.places = FIRST_PLACES
+        self.places, self.greatest = FIRST_PLACES, -1
         self.table = _empty_table(FIRST_PLACES)
 
     def __dealloc__(self):
@@ -80,6 +82,7 @@ cdef class TokenCounts:
                 place = _place_of(self.table, self.places, token)
             self.used += 1
             place.token = token
+            self.greatest = max(self.greatest, token)
         place.count += count
 
     def copy(self):
@@ -88,7 +91,7 @@ cdef class TokenCounts:
         cdef lattice_token_count *table = _empty_table(self.places)
         memcpy(table, self.table, self.places * sizeof(lattice_token_count))
         free(other.table)
-        other.table, other.places, other.used = table, self.places, self.used
+        other.table, other.places, other.used, other.greatest = table, self.places, self.used, self.greatest
         return other
 
     def items(self):
@@ -147,6 +150,9 @@ cdef class RowSettings:
         cdef Py_ssize_t i
         if not 1 <= vocabulary <= MOST_VOCABULARY or not -1 <= top <= MOST_LISTED:
             raise ValueError(f"no rows of {vocabulary} logits with {top} log-probabilities")
+        # NaN is none of these
+        if not (0 <= scale < INFINITY and 0 <= top_p and 0 <= typical_p and 0 <= min_p <= 1):
+            raise ValueError(f"no token is chosen with the scale {scale} and the shares {top_p}, {typical_p} and {min_p}")
         memset(&self.how, 0, sizeof(self.how))
         self.bias_ids = <int32_t *>malloc(max(1, len(bias)) * sizeof(int32_t))
         self.bias = <float *>malloc(max(1, len(bias)) * sizeof(float))
@@ -235,6 +241,8 @@ cdef int _fill_row(
             raise ValueError(f"a mask of {allowed.shape[0]} words for a vocabulary of {settings.vocabulary}")
         row.allowed = &allowed[0]
     if settings.counts is not None:
+        if settings.counts.greatest >= settings.vocabulary:
+            raise ValueError(f"token {settings.counts.greatest} was counted, and a row has {settings.vocabulary} tokens")
         row.seen, row.seen_places = settings.counts.table, settings.counts.places
     return 0
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.config import ResolvedConfig
     from lattice_inference.tokenizer import Tokenizer
 
-__all__ = ["ModelDrafts", "check_same_vocabulary"]
+__all__ = ["ModelDrafts", "check_draft_open", "check_same_vocabulary"]
 
 MOST_AT_ONCE = 512
 """The most tokens of a prompt that the draft model runs before a step, so that a cancellation does not wait for it."""
@@ -120,6 +120,7 @@ class ModelDrafts:
     def _run(self, token_ids: list[int]) -> npt.NDArray[np.float32] | None:
         from lattice_inference.generate.causal_language_model import Extension
 
+        check_draft_open(self._model)
         try:
             return self._model.forward([Extension(self._sequence, token_ids)])
         except NonFiniteError:  # the text goes on without drafts
@@ -137,6 +138,14 @@ class ModelDrafts:
 
 _COMPARED: WeakKeyDictionary[CausalLanguageModel, WeakSet[Tokenizer]] = WeakKeyDictionary()
 """The tokenizers whose vocabulary a draft model is known to have."""
+
+
+def check_draft_open(draft: CausalLanguageModel) -> None:
+    """Raise InvalidInputError, which names the draft model, if it is closed."""
+    try:
+        draft.weight_sizes  # noqa: B018
+    except InvalidInputError as error:
+        raise InvalidInputError(f"the draft model {draft.directory} is closed: load it again") from error
 
 
 def check_same_vocabulary(model: CausalLanguageModel, tokenizer: Tokenizer | None, draft: CausalLanguageModel) -> None:

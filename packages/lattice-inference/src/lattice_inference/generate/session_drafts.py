@@ -53,8 +53,9 @@ class SessionDrafts:
                 "or a draft model"
             )
         if config.speculate is not None and not isinstance(config.speculate, str):
-            from lattice_inference.generate.model_drafts import check_same_vocabulary
+            from lattice_inference.generate.model_drafts import check_draft_open, check_same_vocabulary
 
+            check_draft_open(config.speculate)
             check_same_vocabulary(self._model, self._tokenizer, config.speculate)
 
     def begin(self, config: ResolvedConfig, context: Sequence[int], tokens: int) -> Speculation | None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lattice_inference.errors import UnsupportedError
+from lattice_inference.graph.ops import rows_text
 from lattice_inference.graph.program import AttributeValue, Buffer, Op, Program, Rows, View, WeightRef
 from lattice_inference.graph.program_writer import ProgramWriter, without_unread_ops
-from lattice_inference.graph.reverse_ops import rows_text
 
 __all__ = ["Keep", "Site", "differentiate", "forward_program"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,8 @@ class Batch:
       slot of the sequence, and ``read_slots`` still has what came before. Otherwise it is not used.
     - ``logit_rows``: the rows whose logits are wanted.
 
-    ``inputs`` has rows of floats by name, (T, width) each, for programs that take them.
+    ``inputs`` has rows of float32 by name for ``input_rows``: (rows, width), with a row for each token, sequence or logit
+    row, as the op says.
 
     ``tokens`` is T, ``sequences`` is B and ``logit_count`` is the length of ``logit_rows``.
 
@@ -71,14 +73,15 @@ class Batch:
         ):
             bounds = _int32(self, "cu_seqlens")
         if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(tokens):
-            raise InvalidInputError(
-                f"cu_seqlens must run from 0 to the {len(tokens)} tokens of the batch with one entry more than there are "
-                f"sequences, got {bounds[:8].tolist()}"
-            )
+            _refuse_bounds(tokens, bounds)
         lengths = bounds[1:] - bounds[:-1]
         counts = lengths.tolist() if len(lengths) <= FEW_SEQUENCES else [int(lengths.min()), int(lengths.max())]
         if min(counts) <= 0:
             raise InvalidInputError(f"sequence {int(np.argmax(lengths <= 0))} of the batch has no tokens")
+        most = max(counts)
+        # a difference that int32 does not hold looks like another one
+        if most > len(tokens) or (len(lengths) > FEW_SEQUENCES and lengths.sum(dtype=np.int64) != len(tokens)):
+            _refuse_bounds(tokens, bounds)
         if self.context_lengths is not None:
             self._check_context(lengths)
         if self.logit_rows is not None:
@@ -99,14 +102,11 @@ class Batch:
             elif len(_int32(self, name)) != len(tokens):
                 raise InvalidInputError(f"{name} has {len(getattr(self, name))} entries for {len(tokens)} tokens")
         if self.inputs is not None:
-            object.__setattr__(self, "inputs", self._checked_inputs(self.inputs, len(tokens)))
-        object.__setattr__(self, "max_seqlen", max(counts))
+            object.__setattr__(self, "inputs", _float_inputs(self.inputs))
+        object.__setattr__(self, "max_seqlen", most)
         object.__setattr__(self, "tokens", len(tokens))
         object.__setattr__(self, "sequences", len(bounds) - 1)
         object.__setattr__(self, "logit_count", 0 if self.logit_rows is None else len(self.logit_rows))
-
-    def _checked_inputs(self, inputs: Mapping[str, Float32Array], tokens: int) -> dict[str, Float32Array]:
-        return _float_inputs(inputs, tokens)
 
     def _check_context(self, lengths: Int32Array) -> None:
         context = _int32(self, "context_lengths")
@@ -130,6 +130,13 @@ class Batch:
         )
 
 
+def _refuse_bounds(tokens: Int32Array, bounds: Int32Array) -> NoReturn:
+    raise InvalidInputError(
+        f"cu_seqlens must run from 0 to the {len(tokens)} tokens of the batch with one entry more than there are "
+        f"sequences, got {bounds[:8].tolist()}"
+    )
+
+
 def _int32(batch: Batch, name: str) -> Int32Array:
     array = np.ascontiguousarray(getattr(batch, name), dtype=np.int32)
     if array.ndim != 1:
@@ -138,13 +145,11 @@ def _int32(batch: Batch, name: str) -> Int32Array:
     return array
 
 
-def _float_inputs(inputs: Mapping[str, Float32Array], tokens: int) -> dict[str, Float32Array]:
+def _float_inputs(inputs: Mapping[str, Float32Array]) -> dict[str, Float32Array]:
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in inputs.items()}
     for name, array in arrays.items():
-        if array.ndim != 2 or len(array) != tokens:
-            raise InvalidInputError(
-                f"inputs[{name!r}] has the shape {array.shape}; expected a row for each of {tokens} tokens"
-            )
+        if array.ndim != 2:
+            raise InvalidInputError(f"inputs[{name!r}] has the shape {array.shape}; expected rows of numbers")
     return arrays
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 from lattice_inference.checkpoint.tensor_rows import rows_name
 from lattice_inference.errors import InvalidInputError
-from lattice_inference.graph.ops import validate
+from lattice_inference.graph.ops import rows_text, validate
 from lattice_inference.graph.program import (
     AttributeValue,
     Buffer,
@@ -26,6 +26,7 @@ from lattice_inference.graph.program import (
     Op,
     Program,
     RecurrentSpec,
+    Rows,
     View,
     WeightRef,
 )
@@ -76,12 +77,12 @@ class GraphBuilder:
         """Look up a row of ``table`` for every token."""
         return self._append("embed_rows", (), {"table": table}, {"ids": ids})
 
-    def given_rows(self, name: str, width: int) -> View:
-        """Take a row of ``width`` numbers for every token from the batch's ``inputs``.
+    def input_rows(self, name: str, rows: Rows, width: int) -> View:
+        """Take rows of ``width`` numbers from the batch's ``inputs``.
 
-        It stands before all other ops.
+        There is one for each of ``rows``: token, sequence or logit row.
         """
-        return self._append("given_rows", (), {}, {"name": name, "width": width})
+        return self._append("input_rows", (), {}, {"name": name, "rows": rows_text(rows), "width": width})
 
     def beside(self, first: View, second: View) -> View:
         """Lay two results side by side: the ops that made them write into one buffer.

@@ -14,7 +14,7 @@ from lattice_inference.graph.op_definition import OpDefinition, Shape, integer, 
 from lattice_inference.graph.program import AttributeValue, Op, Rows
 from lattice_inference.graph.recurrent_ops import RECURRENT_OPS
 
-__all__ = ["KEY_SEGMENT", "OPS", "SHARED_EXPERT", "OpDefinition", "validate"]
+__all__ = ["KEY_SEGMENT", "OPS", "SHARED_EXPERT", "OpDefinition", "rows_text", "validate"]
 
 KEY_SEGMENT = 512
 """Attention processes keys in segments of this length, from position 0."""
@@ -107,10 +107,17 @@ def _paged_attention(op: Op) -> Shape:
     return query.rows, query.width
 
 
-def _given_rows(op: Op) -> Shape:
+def rows_text(rows: Rows) -> str:
+    """Return the value of the attribute ``rows`` of ``input_rows`` for a symbol."""
+    return rows.name.lower()
+
+
+def _input_rows(op: Op) -> Shape:
     width = integer(op, "width")
     require(width > 0, op, "width must be positive")
-    return Rows.TOKENS, width
+    known = {rows_text(rows): rows for rows in (Rows.TOKENS, Rows.SEQUENCES, Rows.LOGIT_ROWS)}
+    require(op.attributes["rows"] in known, op, f"rows must be one of {', '.join(known)}")
+    return known[str(op.attributes["rows"])], width
 
 
 def _gather_rows(op: Op) -> Shape:
@@ -271,12 +278,12 @@ OPS: Mapping[str, OpDefinition] = {
         "Stored keys and values are converted to float32. For int8 the products use q: "
         "s[j] = scale * (c * key_scale[j]), and o is the chain of (p[j] * value_scale[j]) * q[j, d].",
     ),
-    "given_rows": OpDefinition(
+    "input_rows": OpDefinition(
         0,
         (),
-        {"name": str, "width": int},
-        _given_rows,
-        "The batch's input of this name, a row a token. It stands before all other ops.",
+        {"name": str, "rows": str, "width": int},
+        _input_rows,
+        "y = the batch's input of this name, in float32: a row for each token, sequence or logit row.",
     ),
     "gather_rows": OpDefinition(1, (), {}, _gather_rows, "y[r] = x[logit_rows[r]]: the rows whose results are wanted."),
     "attention": OpDefinition(

@@ -18,7 +18,7 @@ from lattice_inference.graph.op_definition import OpDefinition, Shape
 from lattice_inference.graph.ops import OPS
 from lattice_inference.graph.program import Op, Rows
 
-__all__ = ["REVERSE_OPS", "TRAINING_OPS", "rows_text"]
+__all__ = ["REVERSE_OPS", "TRAINING_OPS"]
 
 _SITE = {"site": str, "number": int, "rank": int}
 _HEADS = {"heads": int, "kv_heads": int, "head_dim": int, "scale": float, "mask": str, "window": int}
@@ -29,11 +29,6 @@ _DROPOUT = (
     "half of each 64 bits first. The block has the key (seed, 1) and the counter (t * ceil(n / 8) + k / 8 + 1, number, "
     "step, 0). n is the number of columns of x, and t counts the rows of x in the batch."
 )
-
-
-def rows_text(rows: Rows) -> str:
-    """Return the value of the attribute ``rows`` of ``input_rows`` for a symbol."""
-    return rows.name.lower()
 
 
 def _require(condition: bool, op: Op, problem: str) -> None:
@@ -49,13 +44,6 @@ def _pair(op: Op) -> Shape:
     x, dy = op.inputs
     _require((x.rows, x.width) == (dy.rows, dy.width), op, f"a gradient {dy.width} wide for {x.width} columns")
     return _first(op)
-
-
-def _input_rows(op: Op) -> Shape:
-    _require(int(op.attributes["width"]) > 0, op, "width must be positive")
-    known = {rows_text(rows): rows for rows in (Rows.TOKENS, Rows.SEQUENCES, Rows.LOGIT_ROWS)}
-    _require(op.attributes["rows"] in known, op, f"rows must be one of {', '.join(known)}")
-    return known[str(op.attributes["rows"])], int(op.attributes["width"])
 
 
 def _linear_input_grad(op: Op) -> Shape:
@@ -151,13 +139,6 @@ def _gradient_of_rows(op: Op) -> tuple[Shape, ...]:
 
 
 REVERSE_OPS: Mapping[str, OpDefinition] = {
-    "input_rows": OpDefinition(
-        0,
-        (),
-        {"name": str, "rows": str, "width": int},
-        _input_rows,
-        "y = the batch's float32 input of this name: a row for each token, sequence or logit row.",
-    ),
     "add_noise": OpDefinition(
         1,
         (),

@@ -1,9 +1,8 @@
-"""A batch of a program for training: targets, named inputs, and the random draws of a step."""
+"""A batch of a program for training: targets, and the random draws of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -85,7 +84,7 @@ class TrainingBatch(Batch):
     """A :class:`Batch`, and what a program for training reads besides.
 
     ``logit_rows`` names the rows that are trained. ``targets[R]`` (int32) is the token that each of them should give, and
-    ``target_weights[R]`` (float32) what its loss counts. ``inputs`` are the rows of ``input_rows`` by name, float32.
+    ``target_weights[R]`` (float32) what its loss counts.
 
     Raises:
         InvalidInputError: as for a batch; or lengths or types disagree.
@@ -93,7 +92,6 @@ class TrainingBatch(Batch):
 
     targets: npt.NDArray[np.int32] | None = None
     target_weights: npt.NDArray[np.float32] | None = None
-    inputs: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     dropout: Dropout | None = None
     noise: Noise | None = None
 
@@ -106,9 +104,3 @@ class TrainingBatch(Batch):
                 if array.shape != (self.logit_count,):
                     raise InvalidInputError(f"{name} has the shape {array.shape} for {self.logit_count} logit_rows")
                 object.__setattr__(self, name, array)
-
-    def _checked_inputs(
-        self, inputs: Mapping[str, npt.NDArray[np.float32]], tokens: int
-    ) -> dict[str, npt.NDArray[np.float32]]:
-        """Return the inputs; each has the rows that its op names, which the backend checks."""
-        return {name: np.ascontiguousarray(rows, np.float32) for name, rows in inputs.items()}

@@ -22,7 +22,7 @@ from typing import Literal
 
 from lattice_inference.checkpoint.tensor_rows import rows_name
 from lattice_inference.graph.builder import GraphBuilder
-from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, View, WeightRef
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, Rows, View, WeightRef
 from lattice_inference.graph.recurrent_ops import recurrent_spec
 from lattice_inference.models.experts import Experts
 from lattice_inference.models.llama import DecoderLayers
@@ -76,7 +76,7 @@ def build_qwen35_mtp(config: Qwen35Config, names: MtpNames, *, number: int = 0) 
         number: the number of the layer among the extra ones.
     """
     g = GraphBuilder()
-    given = g.given_rows("hidden", config.hidden_size)
+    given = g.input_rows("hidden", Rows.TOKENS, config.hidden_size)
     one = config.with_one_attending_layer()
     first_kv = config.delta.layers.count(False) + number
     table_use: Literal["linear", "rows"] = "linear" if config.tied else "rows"

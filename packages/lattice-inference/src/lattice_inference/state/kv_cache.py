@@ -182,7 +182,9 @@ class KvCache:
             sequence.check_open()
             if self._prefixes.max_pages:
                 states = () if sequence.slots is None else sequence.slots.snapshots()
-                self._prefixes.insert(sequence.token_ids, sequence.pages, _digest(sequence.adapter), states)
+                # further pages hold no token: they are reserved for another layer's, or were drafts'
+                pages = sequence.pages[: -(-sequence.length // self.page_tokens)]
+                self._prefixes.insert(sequence.token_ids, pages, _digest(sequence.adapter), states)
 
     def forget(self) -> None:
         """Drop every remembered prefix; sequences that use one keep it."""

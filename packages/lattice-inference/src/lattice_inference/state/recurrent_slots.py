@@ -253,10 +253,11 @@ class SequenceSlots:
         self._forget_marks(self.length)
 
     def close(self) -> None:
-        """Give all slots back."""
-        self._drop(self._held)
-        self._drop(self._marks)
-        self._held, self._marks = [], []
+        """Give all slots back, in whatever state a call was left."""
+        self._release_leaving()
+        slots = [held.slot for held in self._held]
+        self._drop([*self._held, *[held for held in self._before if held.slot not in slots], *self._marks])
+        self._held, self._before, self._marks = [], [], []
 
     def _mark(self, here: _Held, position: int, end: int) -> None:
         """Keep the state at the beginning of a block if a later call may go on from there."""

@@ -51,5 +51,5 @@ class Tools:
         tools, required = self.chosen(choice)
         if self._format is None:
             return None
-        one = isinstance(choice, dict) or self._format.has_one_call
+        one = not isinstance(choice, str) or self._format.has_one_call
         return ToolGrammar(self._format, tools, required, several and not one, reasoning)

@@ -181,6 +181,9 @@ class XmlParameters:
                 raise GrammarError("arguments that are not named cannot stand one by one", where)
             required = schema.get("required", [])
             properties: dict[str, Any] = schema.get("properties", {})
+            for name in required:
+                if name not in properties:
+                    raise GrammarError(f"{name!r} is required, and no argument has the name", f"{where}/required")
             parts = [_quoted(f"\n<function={tool.name}>\n")]
             for number, (argument, of) in enumerate(properties.items()):
                 rule = f"p{index}x{number}"
@@ -240,6 +243,8 @@ def _is_text(schema: object) -> bool:
 
 def _xml_value(rule: str, schema: Any, whole: dict[str, Any], where: str) -> str:
     """Return the rule of an argument's value, with the line ends around it and the closing mark."""
+    if schema is False:
+        raise GrammarError("an argument that no value fits cannot be enforced where arguments stand one by one", where)
     if not _is_text(schema):
         shared = {name: whole[name] for name in ("$defs", "definitions") if name in whole}
         value = {**schema, **shared} if isinstance(schema, dict) else schema
@@ -251,8 +256,12 @@ def _xml_value(rule: str, schema: Any, whole: dict[str, Any], where: str) -> str
             )
     if "enum" in schema:
         texts = [text for text in schema["enum"] if isinstance(text, str) and _END_OF_ARGUMENT not in text + "\n"]
+        if not texts:
+            raise GrammarError("none of the values is a text that can stand without quotes", f"{where}/enum")
         return f'{rule}: "\\n" ({" | ".join(map(_quoted, texts))}) {_quoted(_END_OF_ARGUMENT)}'
     least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+    if most != "" and least > most:
+        raise GrammarError(f"no text has at least {least:,} and at most {most:,} characters", f"{where}/maxLength")
     counted = f"{{{least},{most}}}" if least or most != "" else "*"
     return f'{rule}: "\\n" {rule}t\n{rule}t[suffix={_quoted(_END_OF_ARGUMENT)}]: /(?s:.){counted}/'
 

@@ -36,7 +36,7 @@ def result_messages(messages: Sequence[Mapping[str, Any]], results: Mapping[str,
         raise InvalidInputError("the last message of the conversation calls no tool, so there is nothing to answer")
     if not isinstance(results, Mapping):
         raise InvalidInputError(f"results is {value_text(results)}; expected a mapping of the calls' ids to texts")
-    ids = [call["id"] for call in calls]
+    ids = [_id_of(call) for call in _listed(calls)]
     for missing in (call_id for call_id in ids if call_id not in results):
         raise InvalidInputError(f"the call {missing!r} has no result")
     for unknown in (call_id for call_id in results if call_id not in ids):
@@ -48,6 +48,23 @@ def result_messages(messages: Sequence[Mapping[str, Any]], results: Mapping[str,
         {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": results[call["id"]]}
         for call in calls
     ]
+
+
+def _listed(calls: object) -> Sequence[object]:
+    if isinstance(calls, (str, bytes)) or not isinstance(calls, Sequence):
+        raise InvalidInputError(f"tool_calls of the last message is {value_text(calls)}; expected a list of calls")
+    return calls
+
+
+def _id_of(call: object) -> str:
+    """Return the id of a call of the conversation, which the caller may have written."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    call_id = call.get("id") if isinstance(call, Mapping) else None
+    if not isinstance(call_id, str) or not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise InvalidInputError(
+            f"tool_calls of the last message holds {value_text(call)}; expected {{'id': ..., 'function': {{'name': ...}}}}"
+        )
+    return call_id
 
 
 def _with_mappings(message: Any, where: str) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.training_protocol import Factors
+from lattice_inference.backends.training_protocol import CompiledTraining
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.value_text import value_text
 
@@ -34,7 +34,7 @@ class SiteAccess:
     """Reads and writes the factors of sites by the paths of transformers, in its order of rows.
 
     Args:
-        factors: those of the compiled program.
+        compiled: the programs, whose factors they are.
         sites: the linears.
         tensors: the name that the program has for each.
         orders: for some sites, the row of transformers' order that each row of the file has.
@@ -43,13 +43,13 @@ class SiteAccess:
 
     def __init__(
         self,
-        factors: Factors,
+        compiled: CompiledTraining,
         sites: Sequence[TrainedSite],
         tensors: Mapping[str, str],
         orders: Mapping[str, RowOrder],
         rank: int,
     ) -> None:
-        self._factors = factors
+        self._compiled = compiled
         self._sites = {site.name: site for site in sites}
         self._tensors = tensors
         self._orders = orders
@@ -61,17 +61,17 @@ class SiteAccess:
         whole_a = _checked("a", a, (self._rank, site.inputs))
         whole_b = _checked("b", b, (site.outputs, self._rank))
         order = self._orders.get(name)
-        self._factors.write(self._tensors[name], whole_a, whole_b if order is None else whole_b[order])
+        self._compiled.factors.write(self._tensors[name], whole_a, whole_b if order is None else whole_b[order])
 
     def read(self, name: str) -> tuple[Float32Array, Float32Array]:
         """Return copies of A and B."""
         self._named(name)
-        return self._in_order(name, *self._factors.read(self._tensors[name]))
+        return self._in_order(name, *self._compiled.factors.read(self._tensors[name]))
 
     def gradients(self, name: str) -> tuple[Float32Array, Float32Array]:
         """Return dA and dB."""
         self._named(name)
-        return self._in_order(name, *self._factors.gradients(self._tensors[name]))
+        return self._in_order(name, *self._compiled.factors.gradients(self._tensors[name]))
 
     def _in_order(self, name: str, a: Float32Array, b: Float32Array) -> tuple[Float32Array, Float32Array]:
         order = self._orders.get(name)
@@ -92,9 +92,13 @@ class SiteAccess:
 
 def _checked(name: str, given: object, shape: tuple[int, int]) -> Float32Array:
     try:
-        array = np.ascontiguousarray(given, np.float32)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{name} is {value_text(given)}; expected an array of numbers") from None
+        numbers = np.asarray(given)
+    except ValueError:  # rows of several lengths
+        numbers = np.asarray(None)
+    if numbers.dtype.kind not in "iuf":
+        raise InvalidInputError(f"{name} is {value_text(given)}; expected an array of numbers")
+    with np.errstate(over="ignore"):  # infinity is refused below
+        array = np.ascontiguousarray(numbers, np.float32)
     if array.shape != shape:
         raise InvalidInputError(f"{name} has the shape {array.shape}; expected {shape}")
     if not np.isfinite(array).all():

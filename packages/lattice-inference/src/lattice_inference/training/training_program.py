@@ -56,7 +56,7 @@ class TrainingProgram:
         self.rank = rank
         self.scaling = scaling
         self._compiled: CompiledTraining | None = compiled
-        self._access = SiteAccess(compiled.factors, sites, tensors, orders, rank)
+        self._access = SiteAccess(compiled, sites, tensors, orders, rank)
         self._loss = loss
         self._output = output
         self._width = width
@@ -299,7 +299,8 @@ def _floats(name: str, given: object) -> Float32Array:
     array = np.asarray(given)
     if array.dtype.kind not in "iuf":
         _refuse(f"{name} is {value_text(given)}; expected an array of numbers")
-    numbers = np.ascontiguousarray(array, np.float32)
+    with np.errstate(over="ignore"):  # infinity is refused below
+        numbers = np.ascontiguousarray(array, np.float32)
     if not np.isfinite(numbers).all():
         _refuse(f"{name} holds NaN or infinity")
     return numbers

@@ -29,6 +29,7 @@ from lattice_tune.distillation.teacher import Teacher, ask_teacher
 from lattice_tune.distillation.temperature_scaling import calibrated_network, fit_temperature
 from lattice_tune.errors import InvalidInputError, StudentFileError, TrainingError, shown
 from lattice_tune.training.callback import TrainingCallback
+from lattice_tune.training.json_object import part_of
 from lattice_tune.training.metrics import EpochMetrics, TrainingMetrics
 
 if TYPE_CHECKING:
@@ -372,7 +373,7 @@ class _Run:
                 found = load_student(path)
                 self.note("student", digest, True, began)
                 return found.network, _metrics_of(found.report["training"]), found.temperature
-            except (StudentFileError, KeyError, TypeError):
+            except (StudentFileError, KeyError, TypeError, ValueError):
                 pass  # damaged: it is made anew
         trainer = StudentTrainer(
             config.training, hidden=config.hidden, temperature=config.temperature, hard_share=config.hard_share
@@ -437,7 +438,7 @@ class _Run:
 
 
 def _metrics_of(record: dict[str, Any]) -> TrainingMetrics:
-    history = tuple(EpochMetrics(**entry) for entry in record["history"])
+    history = tuple(part_of(EpochMetrics, entry) for entry in record["history"])
     return replace(
         TrainingMetrics(history), stopped_early=record["stopped_early"], restored_epoch=record["restored_epoch"]
     )

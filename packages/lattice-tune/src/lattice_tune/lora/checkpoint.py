@@ -17,7 +17,7 @@ from lattice_inference.errors import WriteError
 from lattice_tune.arguments import path_of
 from lattice_tune.errors import CheckpointError, TuneError
 from lattice_tune.training.early_stopping import StoppingState
-from lattice_tune.training.json_object import json_object, to_json
+from lattice_tune.training.json_object import json_object, part_of, to_json
 from lattice_tune.training.metrics import EpochMetrics
 
 __all__ = ["CheckpointIdentity", "LoraCheckpoint", "RoundState"]
@@ -135,7 +135,7 @@ class LoraCheckpoint:
             return cls(**_fields(arrays, record))
         except OSError as error:
             raise CheckpointError(f"{source}: {error.strerror or error}") from error
-        except (FannError, TuneError, KeyError, TypeError, ValueError) as error:
+        except (FannError, TuneError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{source}: no checkpoint: {error}") from None
 
 
@@ -150,13 +150,17 @@ def _fields(arrays: Mapping[str, npt.NDArray[Any]], record: Mapping[str, Any]) -
     if type(step) is not int or step < 0 or losses.dtype != np.float64 or losses.shape != (step,):
         raise CheckpointError("the number of updates is not that of the losses")
     stopping, labels = record["stopping"], record["labels"]
+    if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
+        raise CheckpointError("labels is no list of texts")
+    if stopping is not None and best is None and stopping.get("best_epoch") is not None:
+        raise CheckpointError("the values of the best round are missing")
     return {name: arrays[name] for name in _VECTORS} | {
-        "identity": CheckpointIdentity(**record["identity"]),
+        "identity": part_of(CheckpointIdentity, record["identity"]),
         "step": step,
         "losses": losses,
-        "history": tuple(EpochMetrics(**entry) for entry in record["history"]),
-        "current": RoundState(**record["current"]),
-        "stopping": None if stopping is None else StoppingState(**stopping),
+        "history": tuple(part_of(EpochMetrics, entry) for entry in record["history"]),
+        "current": part_of(RoundState, record["current"]),
+        "stopping": None if stopping is None else part_of(StoppingState, stopping),
         "best": best,
-        "labels": None if labels is None else tuple(str(label) for label in labels),
+        "labels": None if labels is None else tuple(labels),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -49,7 +50,8 @@ class MetricsFile:
             if written != len(line):
                 raise OSError("the disk took only a part of a line: is it full?")
         except OSError as error:
-            os.truncate(self.path, self._size)
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, self._size)
             raise TrainingError(f"{self.path}: the metrics cannot be written: {error.strerror or error}") from error
         self._size += len(line)
 
@@ -78,7 +80,7 @@ def _lines_until(path: Path, step: int) -> bytes:
             row = json.loads(line)
             if not line.endswith(b"\n") or not row["step"] <= step:
                 continue
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
         kept.append(line)
     return b"".join(kept)

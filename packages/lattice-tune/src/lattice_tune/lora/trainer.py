@@ -137,6 +137,7 @@ class LoraTrainer:
             threads=threads,
         )
         self._labels: tuple[str, ...] | None = None
+        self._is_closed = False
         self._begin(None)
 
     def train(
@@ -161,6 +162,7 @@ class LoraTrainer:
             TrainingError: a loss is not finite; the message names the update. The last checkpoint stays.
             CheckpointError: the folder's checkpoint is of another training, or one cannot be written.
         """
+        self._check_open()
         if progress is not None:
             callable_of(progress, "progress")
         stopping = self.training.early_stopping
@@ -217,6 +219,7 @@ class LoraTrainer:
             DatasetError: a row is no example.
             TrainingError: the loss is not finite.
         """
+        self._check_open()
         chosen, _ = self._read(examples, "examples")
         self._check_head()
         return self._objective(chosen, []).measure(chosen)
@@ -227,6 +230,7 @@ class LoraTrainer:
         Raises:
             InvalidInputError: it has other sites, another rank or another scale.
         """
+        self._check_open()
         given = instance(adapter, "adapter", LoraAdapter)
         if head is not None:
             instance(head, "head", ClassificationHead)
@@ -328,8 +332,16 @@ class LoraTrainer:
         return target
 
     def close(self) -> None:
-        """Give the model back; a second call does nothing."""
+        """Give the model back; a second call does nothing.
+
+        The adapter stays readable; what needs the model is refused.
+        """
+        self._is_closed = True
         self._program.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InvalidInputError("the trainer is closed: make another one")
 
     def __enter__(self) -> Self:
         return self
@@ -344,6 +356,7 @@ class LoraTrainer:
 
     def _gradients(self, examples: RowSource) -> SummedLoss:
         """Set the gradients to those of the summed loss of rows, without dropout and noise."""
+        self._check_open()
         chosen, _ = self._read(examples, "examples")
         self._check_head()
         link = ProgramLink(self._program, self._parameters, 0.0, replace(self.training, noise=0.0))

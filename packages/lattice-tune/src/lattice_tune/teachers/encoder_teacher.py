@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.errors import LatticeError
-from lattice_tune.arguments import instance, number, whole
+from lattice_tune.arguments import instance, number, text_of, whole
 from lattice_tune.errors import ConfigError, InvalidInputError, shown
 from lattice_tune.lora.head import ClassificationHead
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer, of_kind, softmax
@@ -78,7 +78,7 @@ class EncoderTeacher:
             number(temperature, "temperature", least=1e-6, most=1e6, refusal=ConfigError)
         has_logits = self._is_cross or head is not None
         self._temperature = float(temperature) if temperature is not None else 1.0 if has_logits else 0.05
-        if adapter is not None and adapter not in model.adapters:
+        if adapter is not None and text_of(adapter, "adapter", refusal=ConfigError) not in model.adapters:
             raise ConfigError(f"no adapter {shown(adapter)} is attached to the model: call its load_adapter before")
         self._adapter = adapter
         self._head = None if head is None else instance(head, "head", ClassificationHead, refusal=ConfigError)

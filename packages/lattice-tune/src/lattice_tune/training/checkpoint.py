@@ -15,7 +15,7 @@ from lattice_inference.errors import WriteError
 from lattice_tune.arguments import instance, path_of
 from lattice_tune.errors import CheckpointError, TuneError
 from lattice_tune.training.early_stopping import StoppingState
-from lattice_tune.training.json_object import json_object, to_json
+from lattice_tune.training.json_object import json_object, part_of, to_json
 from lattice_tune.training.metrics import EpochMetrics
 
 __all__ = ["Checkpoint"]
@@ -115,8 +115,8 @@ class Checkpoint:
             state.check()
             return cls(
                 state,
-                tuple(EpochMetrics(**entry) for entry in record["history"]),
-                None if stopping is None else StoppingState(**stopping),
+                tuple(part_of(EpochMetrics, entry) for entry in record["history"]),
+                None if stopping is None else part_of(StoppingState, stopping),
                 best,
                 str(record["data_digest"]),
             )

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lattice_tune.errors import TuneError
+from lattice_tune.errors import TuneError, shown
 
-__all__ = ["json_object", "to_json"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["json_object", "part_of", "to_json"]
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "int | None": (int, type(None)),
+    "float | None": (int, float, type(None)),
+}
+_Part = TypeVar("_Part", bound="DataclassInstance")
 
 
 class NoObjectError(TuneError, ValueError):
@@ -34,6 +48,20 @@ def json_object(content: bytes) -> dict[str, Any]:
         raise NoObjectError(f"a {type(found).__name__} of JSON; an object is needed")
     restored: dict[str, Any] = _restored(found)
     return restored
+
+
+def part_of(kind: type[_Part], given: object) -> _Part:
+    """Return a dataclass of texts and numbers that is a part of an object.
+
+    Raises:
+        NoObjectError: it has other fields, or one has a value of another type.
+    """
+    if not isinstance(given, dict) or given.keys() != {field.name for field in fields(kind)}:
+        raise NoObjectError(f"{shown(given)} has not the fields of {kind.__name__}")
+    for field in fields(kind):
+        if type(given[field.name]) not in _KINDS[str(field.type)]:
+            raise NoObjectError(f"{field.name} is {shown(given[field.name])}, and no {field.type}")
+    return kind(**given)
 
 
 def _spelled(value: Any) -> Any:

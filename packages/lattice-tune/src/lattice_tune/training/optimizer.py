@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from lattice_fann.training.config import LEAST_EPSILON
 from lattice_tune.arguments import instance, real
 from lattice_tune.errors import ConfigError
 
@@ -48,5 +49,5 @@ class OptimizerConfig:
         real(self.momentum, "momentum", "in [0, 1)", least=0, below=1, refusal=ConfigError)
         real(self.beta1, "beta1", "in [0, 1)", least=0, below=1, refusal=ConfigError)
         real(self.beta2, "beta2", "in [0, 1)", least=0, below=1, refusal=ConfigError)
-        real(self.epsilon, "epsilon", "above 0", above=0, refusal=ConfigError)
+        real(self.epsilon, "epsilon", "of at least 2**-126", least=LEAST_EPSILON, refusal=ConfigError)
         real(self.weight_decay, "weight_decay", "of at least 0", least=0, refusal=ConfigError)

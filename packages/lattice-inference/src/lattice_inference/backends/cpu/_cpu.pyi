@@ -113,7 +113,6 @@ class StepTraining:
         self,
         factors: TrainedFactors,
         *,
-        inputs: tuple[_Float32, ...] = (),
         targets: _Int32 | None = None,
         target_weights: _Float32 | None = None,
         dropout: tuple[int, int, int, float, float] | None = None,
@@ -144,6 +143,7 @@ class Step:
         recurrent: RecurrentSlots | None = None,
         read_slots: _Int32 | None = None,
         write_slots: _Int32 | None = None,
+        inputs: tuple[_Float32, ...] = (),
         training: StepTraining | None = None,
     ) -> None: ...
 

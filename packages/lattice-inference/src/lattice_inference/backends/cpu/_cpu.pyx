@@ -208,12 +208,14 @@ cdef class Step:
     ``bookkeeping_offset``, a multiple of 64, it holds the plan's ``bookkeeping_bytes``. A program that keeps keys and values
     takes their pages ``kv`` and, as ``context``, the tokens that they hold already of each sequence. The pages of sequence b
     are ``pages[cu_pages[b]:cu_pages[b + 1]]``. One with recurrent layers takes their slots ``recurrent`` and each sequence's
-    numbers. Arrays are int32. ``adapters`` belong to the plan that runs the step. A program for training takes ``training``.
+    numbers. Arrays are int32. ``adapters`` belong to the plan that runs the step. ``inputs`` are float32 arrays, the rows of
+    each input_rows of the plan. A program for training takes ``training``.
     """
 
     cdef lattice_step step
     cdef float *few_slots[LATTICE_FEW_SLOTS]
     cdef float **many_slots
+    cdef const float **inputs
     cdef Py_ssize_t slot_count
     cdef Memory arena
     cdef Py_ssize_t bookkeeping_offset
@@ -221,7 +223,7 @@ cdef class Step:
     cdef StepAdapters adapters
     cdef RecurrentSlots recurrent
     cdef StepTraining training
-    cdef tuple owners
+    cdef tuple given, owners
 
     def __cinit__(
         self, *, cnp.ndarray token_ids not None, cnp.ndarray token_type_ids not None, cnp.ndarray positions not None,
@@ -231,7 +233,7 @@ cdef class Step:
         KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None, cnp.ndarray cu_pages=None,
         StepAdapters adapters=None,
         RecurrentSlots recurrent=None, cnp.ndarray read_slots=None, cnp.ndarray write_slots=None,
-        StepTraining training=None,
+        tuple inputs=(), StepTraining training=None,
     ):
         cdef lattice_step *step = &self.step
         cdef Py_ssize_t tokens = token_ids.size, i
@@ -269,6 +271,14 @@ cdef class Step:
             step.adapters = adapters.adapters
             if scratch_bytes < adapters.scratch_bytes(tokens):
                 raise ValueError("the scratch is too small for the adapters of this step")
+        self.given = inputs
+        if inputs:
+            self.inputs = <const float **>malloc(len(inputs) * sizeof(float *))
+            if self.inputs == NULL:
+                raise MemoryError
+            for i, rows in enumerate(inputs):
+                self.inputs[i] = float32_data(rows, 0, "inputs")
+            step.inputs = self.inputs
         if training is not None:
             step.training = &training.training
             self.training = training
@@ -295,6 +305,7 @@ cdef class Step:
 
     def __dealloc__(self):
         free(self.many_slots)
+        free(self.inputs)
 
 
 cdef class Plan:
@@ -411,7 +422,7 @@ cdef class Plan:
             self.needed_states = max(self.needed_states, op.short_conv.state + 1)
         elif op.kernel == LATTICE_KERNEL_DELTA_RULE:
             self.needed_states = max(self.needed_states, op.delta.state + 1)
-        if op.kernel >= LATTICE_KERNEL_INPUT_ROWS:
+        if op.kernel >= LATTICE_KERNEL_ADD_NOISE:
             self.note_training(&op, RECORDS[kernel])
 
     cdef note_views(self, tuple operands):
@@ -504,6 +515,12 @@ cdef class Plan:
             for adapter in given.adapters.owners:
                 if (<Adapter>adapter).plan is not self:
                     raise ValueError("an adapter of another plan")
+        if len(given.given) != len(self.inputs_used):
+            raise ValueError(f"{len(given.given)} inputs are given to a program that reads {len(self.inputs_used)}")
+        for rows, (_, kind, columns) in zip(given.given, self.inputs_used):
+            i = (step.tokens, step.sequences, step.logit_count)[<int>kind]
+            if rows.size != i * <Py_ssize_t>columns:
+                raise ValueError(f"an input has {rows.size} elements, not {i} rows of {columns}")
         if self.trains:
             check_training(self, given)
         step.sizes = &self.sizes

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.batch_checks import (
     check_adapters,
-    check_inputs,
     check_slots,
     check_specs,
     check_state,
@@ -365,8 +364,6 @@ class CpuProgram:
         bookkeeping_offset = slots_bytes + threads * scratch_bytes
         arena = self._arenas.take(bookkeeping_offset + native.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
-            if plan.places_of_inputs or batch.inputs is not None:
-                _copy_inputs(plan, batch, arena, offsets)
             step = _cpu.Step(
                 token_ids=batch.token_ids,
                 token_type_ids=types,
@@ -385,6 +382,7 @@ class CpuProgram:
                 pages=pages,
                 cu_pages=cu_pages,
                 adapters=step_adapters,
+                inputs=plan.checked_inputs(batch) if plan.inputs or batch.inputs is not None else (),
                 recurrent=recurrent,
                 read_slots=batch.read_slots,
                 write_slots=batch.write_slots,
@@ -463,14 +461,6 @@ def _step_adapters(plan: _cpu.Plan, batch: Batch, adapters: Sequence[PreparedAda
     if len(natives) < len(adapters):
         refuse_foreign_adapter()
     return _cpu.StepAdapters(tuple(natives), batch.adapter, batch.cu_seqlens, batch.logit_rows)
-
-
-def _copy_inputs(plan: StepPlan, batch: Batch, arena: _cpu.Memory, offsets: Sequence[int]) -> None:
-    check_inputs({name: width for name, (width, _) in plan.places_of_inputs.items()}, batch)
-    for name, (width, slot) in plan.places_of_inputs.items():
-        assert batch.inputs is not None  # they were checked
-        place = np.frombuffer(memoryview(arena), np.float32, batch.tokens * width, offsets[slot])
-        place[:] = batch.inputs[name].reshape(-1)
 
 
 def _all_ops(programs: Iterable[Program]) -> Program:

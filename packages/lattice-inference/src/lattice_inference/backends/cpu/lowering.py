@@ -62,8 +62,6 @@ def lower(
     lowerings = LOWERINGS if further is None else {**LOWERINGS, **further}
     states = {spec: number for number, spec in enumerate(compiled.program.recurrent_specs)}
     for op in compiled.program.ops:
-        if op.kind == "given_rows":  # copied into its slot before the step
-            continue
         kernel, arguments = _kernel(op, weights, compiled.memory, lowerings)
         if states and (state := recurrent_spec(op)) is not None:
             arguments["state"] = states[state]
@@ -120,6 +118,10 @@ def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[s
     if op.inputs:
         arguments |= {"inputs": [], "residual": _operand(op.inputs[0], memory)}
     return "embed_rows", arguments
+
+
+def _input_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    return "input_rows", {"name": str(op.attributes["name"])}
 
 
 def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
@@ -240,6 +242,7 @@ def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Ar
 LOWERINGS: Mapping[str, Lowering] = {
     "embed_rows": _embed_rows,
     "embed_rows_add": _embed_rows,
+    "input_rows": _input_rows,
     "linear": _linear,
     "linear_add": _linear,
     **{f"linear_{activation}": _linear for activation in ACTIVATIONS},

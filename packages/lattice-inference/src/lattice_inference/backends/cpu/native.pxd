@@ -55,7 +55,7 @@ cdef extern from "step.h" nogil:
     int LATTICE_MAX_HEAD_DIM
     int LATTICE_PANEL
     int LATTICE_KERNEL_SHORT_CONV, LATTICE_KERNEL_DELTA_RULE, LATTICE_DELTA_BLOCK, LATTICE_MOST_TAPS
-    int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_KERNEL_LOW_RANK, LATTICE_KERNEL_INPUT_ROWS
+    int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_KERNEL_LOW_RANK, LATTICE_KERNEL_ADD_NOISE
     int LATTICE_KERNEL_LOW_RANK_INNER, LATTICE_KERNEL_LOW_RANK_OUTER, LATTICE_KERNEL_LOW_RANK_INNER_GRAD
     int LATTICE_KERNEL_LOW_RANK_INPUT_GRAD, LATTICE_KERNEL_LOW_RANK_GRAD
     int64_t LATTICE_BLOCK_ROWS
@@ -136,7 +136,6 @@ cdef extern from "step.h" nogil:
         float *db
     ctypedef struct lattice_training:
         const lattice_site *sites
-        const float *const *inputs
         const int32_t *targets
         const float *target_weights
         lattice_draws dropout, noise
@@ -204,6 +203,7 @@ cdef extern from "step.h" nogil:
         const int32_t *read_slots
         const int32_t *write_slots
         lattice_step_adapters adapters
+        const float *const *inputs
         const lattice_training *training
         float **slots
         char *scratch

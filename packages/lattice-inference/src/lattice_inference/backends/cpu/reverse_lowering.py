@@ -34,10 +34,6 @@ def _operand(view: View, memory: MemoryPlan) -> tuple[int, int, int]:
     return memory.placement[view.buffer], view.buffer.width, view.column
 
 
-def _input_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "input_rows", {"name": str(op.attributes["name"])}
-
-
 def _factors(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     arguments: Arguments = {name: op.attributes[name] for name in ("site", "number", "rank")}
     if "scale" in op.attributes:
@@ -104,7 +100,6 @@ def _linear_cross_entropy(op: Op, weights: ResidentWeights, memory: MemoryPlan) 
 
 
 REVERSE_LOWERINGS: Mapping[str, Lowering] = {
-    "input_rows": _input_rows,
     "low_rank_inner": _factors,
     "low_rank_outer": _factors,
     "low_rank_inner_grad": _factors,

@@ -30,8 +30,21 @@ class CpuSlots:
         self.slots = slots
         if any(max(spec.shape[1:]) > _cpu.MAX_HEAD_DIM for spec in self.specs):
             raise UnsupportedError(f"heads of recurrent state have at most {_cpu.MAX_HEAD_DIM} dimensions here")
-        self.native = _cpu.RecurrentSlots([(spec.name, spec.shape) for spec in self.specs], slots)
-        self.slot_bytes: int = self.native.slot_bytes
+        self._native: _cpu.RecurrentSlots | None = _cpu.RecurrentSlots(
+            [(spec.name, spec.shape) for spec in self.specs], slots
+        )
+        self.slot_bytes: int = self._native.slot_bytes
+
+    @property
+    def native(self) -> _cpu.RecurrentSlots:
+        """What the kernels are given.
+
+        Raises:
+            InvalidInputError: the slots are closed.
+        """
+        if self._native is None:
+            raise InvalidInputError("these slots are closed")
+        return self._native
 
     def copy(self, source: int, target: int) -> None:
         """Copy one slot over another."""
@@ -50,6 +63,10 @@ class CpuSlots:
         if len(content) != self.slot_bytes:
             raise InvalidInputError(f"a slot has {self.slot_bytes} bytes, not {len(content)}")
         self.native.import_(slot, content)
+
+    def close(self) -> None:
+        """Give the memory back; a run that goes on keeps it until it ends."""
+        self._native = None
 
 
 class CpuState:
@@ -114,4 +131,5 @@ class CpuState:
     def close(self) -> None:
         """Give the memory back; a run that goes on keeps it until it ends."""
         self._kv = None
-        self.recurrent = None
+        if self.recurrent is not None:  # others hold it, and must not hold its memory
+            self.recurrent.close()

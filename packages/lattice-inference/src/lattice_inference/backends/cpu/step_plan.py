@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.backends.batch_checks import check_inputs, input_shapes
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.low_rank_groups import join_low_rank
 from lattice_inference.backends.cpu.lowering import IN_PLACE, Lowering, lower
 from lattice_inference.backends.cpu.weights import ResidentWeights
 from lattice_inference.errors import UnsupportedError
+from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.memory import MemoryPlan, plan_memory
 from lattice_inference.graph.program import Program
@@ -32,7 +37,7 @@ class StepPlan:
         memory: where its buffers lie.
         native: its ops.
         groups: the sites of each op that adapters add to.
-        places_of_inputs: width and slot of each input of floats.
+        inputs: rows and width of each of the batch's inputs.
         places_of_outputs: view, kind of rows and slot of each output.
     """
 
@@ -49,15 +54,18 @@ class StepPlan:
         self.memory = planner(self.program, in_place)
         if len(self.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(f"the program needs {len(self.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible")
-        given = [op for op in self.program.ops if op.kind == "given_rows"]
-        if given != list(self.program.ops[: len(given)]):
-            raise UnsupportedError("inputs of the batch must stand before all other ops")
-        self.places_of_inputs = {
-            str(op.attributes["name"]): (op.outputs[0].width, self.memory.placement[op.outputs[0].buffer])
-            for op in given
-        }
+        self.inputs = input_shapes(self.program)
         self.native = native
         self.places_of_outputs = {
             name: (view, view.rows, self.memory.placement[view.buffer]) for name, view in self.program.outputs.items()
         }
         lower(CompiledProgram(self.program, self.memory), weights, native, lowerings)
+
+    def checked_inputs(self, batch: Batch) -> tuple[npt.NDArray[np.float32], ...]:
+        """Return the batch's rows for each op that reads an input, in order.
+
+        Raises:
+            InvalidInputError: the batch has other inputs than the program reads.
+        """
+        check_inputs(self.inputs, batch)
+        return tuple([batch.inputs[name] for name, _, _ in self.native.inputs_used] if batch.inputs else ())

@@ -68,38 +68,27 @@ cdef int fill_draws(lattice_draws *draws, object given) except -1:
 cdef class StepTraining:
     """What a step of a program for training has besides its batch.
 
-    ``inputs`` are float32 arrays, the rows of each input_rows of the plan. ``dropout`` and ``noise`` are (seed, step,
-    threshold, factor, alpha); dropout has no alpha, and noise has no threshold and factor.
+    ``dropout`` and ``noise`` are (seed, step, threshold, factor, alpha); dropout has no alpha, and noise has no threshold
+    and factor.
     """
 
     cdef lattice_training training
-    cdef const float **inputs
     cdef TrainedFactors factors
     cdef tuple owners
 
     def __cinit__(
-        self, TrainedFactors factors not None, *, tuple inputs=(), cnp.ndarray targets=None, cnp.ndarray target_weights=None,
+        self, TrainedFactors factors not None, *, cnp.ndarray targets=None, cnp.ndarray target_weights=None,
         dropout=None, noise=None,
     ):
-        cdef Py_ssize_t i
         self.factors = factors
-        self.owners = (inputs, targets, target_weights)
-        self.inputs = <const float **>malloc(max(1, len(inputs)) * sizeof(float *))
-        if self.inputs == NULL:
-            raise MemoryError
-        for i, rows in enumerate(inputs):
-            self.inputs[i] = float32_data(rows, 0, "inputs")
+        self.owners = (targets, target_weights)
         self.training.sites = factors.sites
-        self.training.inputs = self.inputs
         if targets is not None:
             self.training.targets = int32_data(targets, targets.size, "targets")
         if target_weights is not None:
             self.training.target_weights = float32_data(target_weights, target_weights.size, "target_weights")
         fill_draws(&self.training.dropout, dropout)
         fill_draws(&self.training.noise, noise)
-
-    def __dealloc__(self):
-        free(self.inputs)
 
 
 cdef int check_training(Plan plan, Step step) except -1:
@@ -111,15 +100,9 @@ cdef int check_training(Plan plan, Step step) except -1:
         raise TypeError("this program is for training: pass factors")
     if given.factors.shapes != plan.shapes:
         raise ValueError("factors of other sizes than those of the plan")
-    counts = (step.step.tokens, step.step.sequences, step.step.logit_count)
-    if len(given.owners[0]) != len(plan.inputs_used):
-        raise ValueError(f"{len(given.owners[0])} inputs are given to a program that reads {len(plan.inputs_used)}")
-    for array, (_, kind, width) in zip(given.owners[0], plan.inputs_used):
-        if array.size != counts[<int>kind] * <Py_ssize_t>width:
-            raise ValueError(f"an input has {array.size} elements, not {counts[<int>kind]} rows of {width}")
     rows = step.step.logit_count
     for outputs, has_gradient in plan.losses:
-        _, targets, weights = given.owners
+        targets, weights = given.owners
         if targets is None or targets.size != rows or (has_gradient and (weights is None or weights.size != rows)):
             raise ValueError(f"a loss of {rows} rows needs a target and a weight for each")
         for i in range(rows):

@@ -104,7 +104,6 @@ class CpuTraining:
         native = plan.native
         training = _cpu.StepTraining(
             self.factors.native,
-            inputs=_inputs(native, batch),
             targets=batch.targets,
             target_weights=batch.target_weights,
             dropout=_dropout(batch.dropout),
@@ -137,6 +136,7 @@ class CpuTraining:
                 scratch_bytes=scratch_bytes,
                 threads=threads,
                 bookkeeping_offset=bookkeeping_offset,
+                inputs=plan.checked_inputs(batch),
                 training=training,
             )
             for first, end in calls_of(len(native)):
@@ -155,13 +155,6 @@ class CpuTraining:
         self._plans = {}
         self.factors = CpuFactors({})
         self._arenas.trim()
-
-
-def _inputs(native: _cpu.Plan, batch: TrainingBatch) -> tuple[Float32Array, ...]:
-    missing = [name for name, _, _ in native.inputs_used if name not in batch.inputs]
-    if missing:
-        raise InvalidInputError(f"the batch has no rows named {', '.join(missing)}")
-    return tuple(batch.inputs[name] for name, _, _ in native.inputs_used)
 
 
 def _dropout(draws: Dropout | None) -> tuple[int, int, int, float, float] | None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lattice_inference.backends.batch_checks import (
     check_ids,
+    check_inputs,
     check_pages,
     check_specs,
     check_state,
@@ -177,6 +178,8 @@ class GpuProgram:
                 check_pages(batch, page_tokens=state.page_tokens, pages=state.pages)
             # a device clamps what is out of range and says nothing
             check_ids(batch, self._tables)
+            if batch.inputs is not None:
+                check_inputs({}, batch)  # no kernel reads inputs
             self._device.check()
             if isinstance(state, GpuState):
                 assert batch.block_table is not None

@@ -254,7 +254,6 @@ typedef struct {
 /* What a step of a program for training has besides. */
 typedef struct {
     const lattice_site *sites;
-    const float *const *inputs;   /* of input_rows */
     const int32_t *targets;       /* [logit_count] */
     const float *target_weights;  /* [logit_count] */
     lattice_draws dropout, noise;
@@ -281,6 +280,7 @@ typedef struct {
     int64_t slot_floats;
     const int32_t *read_slots, *write_slots;
     lattice_step_adapters adapters;
+    const float *const *inputs;       /* of input_rows */
     const lattice_training *training; /* of programs for training only */
     float **slots; /* [the plan's slots] */
     char *scratch;         /* `threads` stretches of scratch_bytes */

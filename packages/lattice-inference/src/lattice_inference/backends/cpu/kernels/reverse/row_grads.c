@@ -1,4 +1,4 @@
-/* Gradients of what works row by row, and what feeds rows in: graph/reverse_ops.py has each formula. Of one instruction set: this
+/* Gradients of what works row by row, and noise: graph/reverse_ops.py has each formula. Of one instruction set: this
  * file is compiled once for each. A task writes its own rows only. */
 #include "lattice/vector_math.h"
 #include "reverse/draws.h"
@@ -203,12 +203,6 @@ void LATTICE_FN(scatter_rows_run)(const lattice_op *op, const lattice_step *step
         for (int64_t i = 0; i < op->n; i += 16)
             store_part(dx, i, op->n, f32x16_add(load_part(dx, i, op->n), load_part(dy, i, op->n)));
     }
-}
-
-void LATTICE_FN(input_rows_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
-{
-    FOR_ROWS(row, lattice_rows(op, step))
-    memcpy(lattice_row(step, &op->output, row), step->training->inputs[op->input_rows] + row * op->n, (size_t)op->n * sizeof(float));
 }
 
 /* NEFTune: y = x + a draw, uniform within alpha / sqrt(tokens of the sequence x columns). */

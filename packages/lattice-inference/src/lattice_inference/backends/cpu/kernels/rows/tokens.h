@@ -87,6 +87,15 @@ void LATTICE_FN(gather_rows_run)(const lattice_op *op, const lattice_step *step,
                (size_t)op->n * sizeof(float));
 }
 
+void LATTICE_FN(input_rows_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    int64_t first, end;
+    task_rows(lattice_rows(op, step), task, tasks, &first, &end);
+    for (int64_t row = first; row < end; row++)
+        memcpy(lattice_row(step, &op->output, row), step->inputs[op->input_rows] + row * op->n, (size_t)op->n * sizeof(float));
+}
+
 int64_t LATTICE_FN(sequence_tasks)(const lattice_op *op, const lattice_step *step)
 {
     (void)op;
