@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import random
-import threading
 
 import numpy as np
 import pytest
 
 from gguf_models import write_decoder_gguf
-from lattice_inference import Engine, EngineConfig, GenerateConfig, LoraAdapter, Session, SessionConfig, load_model
-from lattice_inference.errors import CacheFullError, InvalidInputError, TextTooLongError
+from lattice_inference import Engine, EngineConfig, GenerateConfig, LoraAdapter, Session, load_model
 from lattice_inference.generate.engine import choice_seed
-from lattice_inference.generate.result import FinishReason
 from lattice_inference.grammar.specification import Regex
 from lattice_inference.lora import LoraSite
 from lattice_inference.quantize import quantize_gguf
@@ -103,7 +99,7 @@ def run_many(model, count, seed, **settings):
     rng = random.Random(seed)
     requests = [drawn_request(rng, model) for _ in range(count)]
     needed = sum((len(prompt) + config.max_new_tokens) * n for prompt, config, _, n in requests)
-    tokens = needed // 4
+    tokens = min(needed // 4, 700)
     with Engine(model, EngineConfig(cache_tokens=tokens, page_tokens=16, **settings)) as engine:
         streams = []
         for index, (prompt, config, adapter, n) in enumerate(requests):
