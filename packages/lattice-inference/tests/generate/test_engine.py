@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 
 import numpy as np
 import pytest
 
 from gguf_models import write_decoder_gguf
-from lattice_inference import Engine, EngineConfig, GenerateConfig, LoraAdapter, Session, load_model
+from lattice_inference import Engine, EngineConfig, GenerateConfig, LoraAdapter, Session, load_model, load_tokenizer
 from lattice_inference.generate.engine import choice_seed
 from lattice_inference.grammar.specification import Regex
 from lattice_inference.lora import LoraSite
 from lattice_inference.quantize import quantize_gguf
 from tiny_decoders import write_drawn_model
 
-DRAWN = GenerateConfig(max_new_tokens=24, temperature=1.0, seed=11, ignore_stop_tokens=True)
 SYSTEM = "you are a small model that answers in few words: "
 
 
@@ -33,20 +33,26 @@ def drawn_adapter(model, seed):
 def adapted(tmp_path_factory):
     """Return the model of a form of weights, with three adapters."""
     directory = write_drawn_model(tmp_path_factory.mktemp("models") / "drawn", context=128)
+    config = json.loads((directory / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": config["rope_theta"]}
+    (directory / "config.json").write_text(json.dumps(config))
     loaded = {}
 
     def of_form(form):
         if form not in loaded:
             if form.startswith("Q"):
                 path = directory.parent / f"{form}.gguf"
-                quantize_gguf(write_decoder_gguf(directory.parent / "whole.gguf", directory), path, form)
-                loaded[form] = load_model(path)
+                quantize_gguf(
+                    write_decoder_gguf(directory.parent / "whole.gguf", directory), path, form, overwrite=True
+                )
+                loaded[form] = load_model(path)  # the file has no tokenizer: the directory's is used for all
             else:
                 loaded[form] = load_model(directory, precision=form)
             for seed, name in enumerate("abc"):
                 loaded[form].attach_adapter(drawn_adapter(loaded[form], seed), name)
         return loaded[form]
 
+    of_form.tokenizer = load_tokenizer(directory)
     yield of_form
     for model in loaded.values():
         model.close()
@@ -66,9 +72,9 @@ def told(result):
     )
 
 
-def alone(model, prompt, config, adapter=None):
+def alone(model, tokenizer, prompt, config, adapter=None):
     config = dataclasses.replace(config, speculate=None)
-    with Session(model, adapter=adapter) as session:
+    with Session(model, tokenizer, adapter=adapter) as session:
         return session.generate(prompt, config)
 
 
@@ -87,6 +93,7 @@ def drawn_request(rng, model):
         stop=rng.choice([None, None, ["ab", "~"]]),
         logprobs=rng.choice([None, 0, 3]),
         grammar=rng.choice([None, None, None, Regex("[a-f]{3,20}(yes|no, not at all)")]),
+        stop_token_ids={10, 257},
         speculate=rng.choice([None, "ngram"]),
     )
     if config.grammar is None:
@@ -94,13 +101,13 @@ def drawn_request(rng, model):
     return prompt, config, rng.choice([None, None, "a", "b", "c"]), rng.choice([1, 1, 1, 2])
 
 
-def run_many(model, count, seed, **settings):
+def run_many(model, tokenizer, count, seed, **settings):
     """Run requests at random times, cancel some, and compare each with a session."""
     rng = random.Random(seed)
     requests = [drawn_request(rng, model) for _ in range(count)]
     needed = sum((len(prompt) + config.max_new_tokens) * n for prompt, config, _, n in requests)
     tokens = min(needed // 4, 700)
-    with Engine(model, EngineConfig(cache_tokens=tokens, page_tokens=16, **settings)) as engine:
+    with Engine(model, EngineConfig(cache_tokens=tokens, page_tokens=16, **settings), tokenizer=tokenizer) as engine:
         streams = []
         for index, (prompt, config, adapter, n) in enumerate(requests):
             made = engine.submit_choices(
@@ -120,14 +127,15 @@ def run_many(model, count, seed, **settings):
         assert stats.finished + stats.cancelled == len(streams)
     for (_, (prompt, config, adapter, _), choice), result, rest in zip(streams, results, pieces, strict=True):
         config = dataclasses.replace(config, seed=choice_seed(config.seed, choice))
-        expected = alone(model, prompt, config, adapter)
+        expected = alone(model, tokenizer, prompt, config, adapter)
         assert result.text.endswith("".join(piece.text for piece in rest))
         if result.finish_reason == "cancelled":
             length = len(result.token_ids)
             assert result.token_ids == expected.token_ids[:length]
             if expected.logprobs is not None:
                 assert result.logprobs == expected.logprobs[: len(result.logprobs)]
-            assert expected.text.startswith(result.text) or config.stop
+            cut = result.text.rstrip("\ufffd")  # a character may have been incomplete
+            assert expected.text.startswith(cut) or config.stop
         else:
             assert told(result) == told(expected)
     return stats, results
@@ -135,13 +143,13 @@ def run_many(model, count, seed, **settings):
 
 class TestBits:
     def test_each_of_many_requests_is_as_if_it_were_alone(self, adapted):
-        stats, results = run_many(adapted("float32"), 40, 0)
+        stats, results = run_many(adapted("float32"), adapted.tokenizer, 40, 0)
         assert stats.preemptions > 0
         assert any(result.accepted_tokens for result in results)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("form", ["float32", "bfloat16", "int8", "Q8_0", "Q4_1"])
     def test_in_any_form_of_weights(self, adapted, form):
-        stats, _ = run_many(adapted(form), 100, 1, step_ms=2.0, step_tokens=40)
+        stats, _ = run_many(adapted(form), adapted.tokenizer, 60, 1, step_ms=2.0, step_tokens=40)
         assert stats.preemptions > 0
-        run_many(adapted(form), 30, 2, prefix_bytes=0, step_tokens=7)
+        run_many(adapted(form), adapted.tokenizer, 20, 2, prefix_bytes=0, step_tokens=7)

@@ -312,12 +312,39 @@ class Engine:
         self._requests[request.name] = request
         if request is not first:
             self._follow(request, first, len(request.token_ids) - 1)
+        else:
+            self._follow(request, *self._leader_of(request))
 
-    def _follow(self, request: EngineRequest, leader: EngineRequest, common: int) -> None:
+    def _leader_of(self, request: EngineRequest) -> tuple[EngineRequest | None, int]:
+        """Return whose prompt begins like that of a new request, and how many tokens are common.
+
+        Of several requests it is the first with the longest beginning. None waits for one of a lower priority.
+        """
+        page = self._room.page_tokens
+        ids = np.frombuffer(request.token_ids, np.int32)[:-1]
+        beginning = request.token_ids[:page]
+        found: EngineRequest | None = None
+        most = page - 1
+        for other in self._requests.values():
+            if (
+                other.priority < request.priority
+                or other.token_ids[:page] != beginning
+                or _digest(other.adapter) != _digest(request.adapter)
+                or other is request
+            ):
+                continue
+            theirs = np.frombuffer(other.token_ids, np.int32)[: len(ids)]
+            differing = np.flatnonzero(ids[: len(theirs)] != theirs)
+            common = int(differing[0]) if len(differing) else len(theirs)
+            if common > most:
+                found, most = other, common
+        return found, most
+
+    def _follow(self, request: EngineRequest, leader: EngineRequest | None, common: int) -> None:
         """Let a request wait for the pages that hold its first ``common`` tokens."""
         page = self._room.page_tokens
         request.shared_tokens = common // page * page
-        if request.shared_tokens:
+        if leader is not None and request.shared_tokens:
             request.leader, request.follows = leader, True
             self._scheduler.park(request.name)
 
@@ -514,8 +541,12 @@ class Engine:
                 self._new_tokens += sum(piece.token_id is not None for piece in new)
                 request.outbox.extend(new)
                 if generation.finish_reason is None and is_last[request.name]:
+                    if not request.decodes and self.config.prefix_bytes:
+                        self._cache.remember(generation.sequence, whole_pages=True)
                     request.decodes = True
                     lengths[request.name] = generation.sequence.length, len(generation.pending)
+                elif generation.finish_reason is None and self.config.prefix_bytes:
+                    self._cache.remember(generation.sequence, whole_pages=True)
                 if new:
                     self._note_news(request)
             for request, error in failures.items():
@@ -588,6 +619,10 @@ class Engine:
                 loop.call_soon_threadsafe(_answer, futures)
             except RuntimeError:  # the loop is closed, and its readers with it
                 continue
+
+
+def _digest(adapter: AttachedAdapter | None) -> str | None:
+    return None if adapter is None else adapter.sha256
 
 
 def _is_parked(request: EngineRequest) -> bool:

@@ -50,7 +50,7 @@ class EngineRoom:
     @property
     def forgettable_pages(self) -> int:
         """The most pages that :meth:`forget` might free."""
-        return self._cache.remembered_pages
+        return self._cache.forgettable_pages
 
     @property
     def free_slots(self) -> int | None:

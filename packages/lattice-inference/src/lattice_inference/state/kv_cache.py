@@ -143,6 +143,11 @@ class KvCache:
         """The pages that remembered prefixes hold, shared or not."""
         return len(self._prefixes)
 
+    @property
+    def forgettable_pages(self) -> int:
+        """The pages that remembered prefixes hold and no sequence does."""
+        return self._pool.idle
+
     def sequence(self, *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
         """Return an empty sequence; it keeps ``adapter`` until it is closed.
 
