@@ -239,6 +239,34 @@ calls(
         "complete": {"step": lambda: _scheduler().plan(), "seconds": 0.1, "lengths": lambda: {"a": (5, 1)}},
     },
 )
+
+
+def _engine() -> lattice_inference.Engine:
+    return lattice_inference.Engine(decoder(), lattice_inference.EngineConfig(max_tokens=32))
+
+
+def _stream_of_engine() -> lattice_inference.EngineStream:
+    return _engine().submit("a", _short())
+
+
+calls(
+    "lattice_inference",
+    lambda: lattice_inference,
+    {
+        "Engine": {"model": decoder, "config": lambda: lattice_inference.EngineConfig(max_tokens=32)},
+        "EngineConfig": {"cache_tokens": 32, "step_ms": 50.0, "stall_timeout": 1.0},
+    },
+)
+calls(
+    "lattice_inference.Engine",
+    _engine,
+    {
+        "submit": {"prompt": "a", "config": _short, "priority": 1, "deadline": 9.0, "key": "k"},
+        "submit_choices": {"prompt": "a", "n": 2, "config": _short, "priority": 1, "deadline": 9.0, "key": "k"},
+        "drain": {"timeout": 0.0},
+    },
+)
+calls("lattice_inference.EngineStream", _stream_of_engine, {"finish": {}, "cancel": {}})
 calls(
     "lattice_inference.Session",
     started_session,

@@ -592,7 +592,7 @@ class Engine:
             self._is_idle.notify_all()
 
     def _free_followers(self, name: Hashable) -> None:
-        """Let requests run that wait for the pages of one that has lost them; the first of them leads the others."""
+        """Let requests run that wait for pages which are lost; the first of them leads the others."""
         followers = [one for one in self._requests.values() if one.follows and one.leader and one.leader.name == name]
         for index, request in enumerate(followers):
             if index == 0:

@@ -356,9 +356,9 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
 def run_step(
     model: CausalLanguageModel, takers: Sequence[Taker]
 ) -> list[tuple[Taker, npt.NDArray[np.float32], Choice]]:
-    """Run tokens of several generations in one call; return the logits and the choice of each whose context ended.
+    """Run tokens of several generations in one call of the model.
 
-    If the call raises, nothing has changed.
+    Return the logits and the choice of each whose context ended. If the call raises, nothing has changed.
     """
     from lattice_inference.generate.causal_language_model import Extension
 

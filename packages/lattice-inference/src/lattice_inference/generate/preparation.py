@@ -1,4 +1,4 @@
-"""From a prompt and a configuration to what a generation takes: tokens, settings and constraint."""
+"""From a prompt and a configuration to the tokens and settings of a generation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Prompt = str | Sequence[int]
 
 
 class Preparation:
-    """Checks prompts and configurations, and turns them into what a generation takes. Thread-safe.
+    """Turns prompts and configurations into what a generation takes. Thread-safe.
 
     Args:
         model: the model.

@@ -117,7 +117,7 @@ class SessionDrafts:
 
 
 def watch_rows(source: Drafts | None, sequence: CachedSequence) -> None:
-    """Tell a source that reads the model's rows of which sequence they are, before they are made."""
+    """Tell a source that reads the model's rows whose they are, before they are made."""
     from lattice_inference.generate.mtp_drafts import MtpDrafts
 
     if isinstance(source, MtpDrafts):

@@ -203,7 +203,10 @@ class KvCache:
                 self._prefixes.insert(token_ids, pages, _digest(sequence.adapter), states)
 
     def forget(self, pages: int | None = None) -> None:
-        """Drop remembered prefixes: all, or until ``pages`` further pages are free; sequences that use one keep it."""
+        """Drop remembered prefixes: all, or until ``pages`` further pages are free.
+
+        Sequences that use one keep it.
+        """
         if pages is not None:
             pages = check_count("pages", pages, least=0, most=2**62)
         with self._lock:
