@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -165,7 +166,7 @@ def _forward() -> Call:
     return model.forward, {"extensions": [lattice_inference.Extension(cache.start([1, 2]), [1, 2])]}
 
 
-calls("lattice_inference.KvCache", _cache, {"start": {"token_ids": [1, 2]}, "sequence": {}})
+calls("lattice_inference.KvCache", _cache, {"start": {"token_ids": [1, 2]}, "sequence": {}, "forget": {"pages": 1}})
 
 
 @call("lattice_inference.KvCache.remember")
@@ -241,12 +242,9 @@ calls(
 )
 
 
-def _engine() -> lattice_inference.Engine:
+@functools.cache  # each has a thread
+def _engine(use: str = "submit") -> lattice_inference.Engine:
     return lattice_inference.Engine(decoder(), lattice_inference.EngineConfig(max_tokens=32))
-
-
-def _stream_of_engine() -> lattice_inference.EngineStream:
-    return _engine().submit("a", _short())
 
 
 calls(
@@ -263,10 +261,9 @@ calls(
     {
         "submit": {"prompt": "a", "config": _short, "priority": 1, "deadline": 9.0, "key": "k"},
         "submit_choices": {"prompt": "a", "n": 2, "config": _short, "priority": 1, "deadline": 9.0, "key": "k"},
-        "drain": {"timeout": 0.0},
     },
 )
-calls("lattice_inference.EngineStream", _stream_of_engine, {"finish": {}, "cancel": {}})
+calls("lattice_inference.Engine", lambda: _engine("drain"), {"drain": {"timeout": 0.0}})
 calls(
     "lattice_inference.Session",
     started_session,
