@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import signal
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -49,6 +51,11 @@ def same(result, other):
 def nothing_is_held(engine):
     stats = engine.stats()
     return stats.waiting == stats.running == stats.parked == 0 and stats.used_pages == stats.remembered_pages
+
+
+def read_while(thread, stream):
+    thread.start()
+    stream.finish()
 
 
 class Gate:
@@ -221,6 +228,18 @@ class TestFullCache:
             assert reasons <= {FinishReason.CANCELLED, FinishReason.LENGTH}
             assert nothing_is_held(engine)
 
+    def test_a_waiting_request_is_small(self, gate):
+        with Engine(gate, EngineConfig(cache_tokens=128)) as engine:
+            gate.may_run.clear()
+            tracemalloc.start()
+            streams = [engine.submit("a" * 100, DRAWN) for _ in range(200)]
+            size, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert size / len(streams) < 10_000
+            for stream in streams:
+                stream.cancel()
+            gate.may_run.set()
+
     def test_a_dropped_stream_frees_its_pages(self, gate):
         with Engine(gate, EngineConfig(prefix_bytes=0)) as engine:
             for _ in engine.submit("ab", LONG):
@@ -287,6 +306,25 @@ class TestReaders:
             gate.may_run.clear()
             stream = engine.submit("ab", DRAWN)
             asyncio.run(give_up(stream))
+            gate.may_run.set()
+            assert same(stream.finish(), expected("ab"))
+
+    @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals go to the process here")
+    def test_an_interrupted_reader_may_read_on(self, gate, expected):
+        with Engine(gate) as engine:
+            gate.may_run.clear()
+            stream = engine.submit("ab", DRAWN)
+            reader = threading.get_ident()
+
+            def interrupt():
+                while not stream._reader._lock.locked():
+                    pass
+                signal.pthread_kill(reader, signal.SIGINT)
+
+            thread = threading.Thread(target=interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                read_while(thread, stream)
+            thread.join()
             gate.may_run.set()
             assert same(stream.finish(), expected("ab"))
 

@@ -68,6 +68,17 @@ class TestPages:
             assert run == 97 + 7
             assert sorted(result.reused_tokens for result in results) == [0] + [96] * 7
 
+    def test_a_new_leader_shares_less_than_the_old_one(self, drawn_model, plain):
+        prompts = [SYSTEM, SYSTEM[:48] + "z" * 60, SYSTEM + "ab"]
+        gate = Gate(drawn_model)
+        config = EngineConfig(cache_tokens=2048, page_tokens=16, prefix_bytes=0, step_tokens=16)
+        with Engine(gate, config) as engine:
+            first, *others = [engine.submit(prompt, DRAWN) for prompt in prompts]
+            first.cancel()
+            gate.may_run.set()
+            assert [told(stream.finish()) for stream in others] == [plain(prompt) for prompt in prompts[1:]]
+            assert others[1].result.reused_tokens == 48
+
     def test_a_prompt_is_remembered_while_it_runs_and_after(self, drawn_model, plain):
         with Engine(drawn_model, EngineConfig(cache_tokens=512, page_tokens=16, step_tokens=16)) as engine:
             first = engine.submit(SYSTEM, DRAWN)

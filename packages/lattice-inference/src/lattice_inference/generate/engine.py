@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from lattice_inference.argument_checks import as_number, check_count
-from lattice_inference.errors import CacheFullError, InvalidInputError, NonFiniteError
+from lattice_inference.errors import CacheFullError, InvalidInputError
 from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
 from lattice_inference.generate.engine_config import EngineConfig, EngineStats
 from lattice_inference.generate.engine_request import EngineRequest, EngineStream
 from lattice_inference.generate.engine_room import EngineRoom
-from lattice_inference.generate.generation import Generation, Taker, run_step, without_drafts
+from lattice_inference.generate.generation import Taker
 from lattice_inference.generate.preparation import Preparation, Prompt
 from lattice_inference.generate.result import FinishReason, StreamPiece
 from lattice_inference.generate.sampler import check_below
 from lattice_inference.generate.scheduler import Scheduler, Step
-from lattice_inference.generate.session_drafts import SessionDrafts, watch_rows
+from lattice_inference.generate.session_drafts import SessionDrafts
+from lattice_inference.generate.step_runner import StepRunner
 from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class Engine:
             self._room, step_tokens=config.step_tokens or model.step_tokens, step_ms=config.step_ms
         )
         self._drafts = SessionDrafts(model, self.tokenizer, self._prepare.vocab_size)
+        self._runner = StepRunner(model, self._prepare, self._drafts)
         self._lock = threading.RLock()  # guards all but generations and sequences, which are the thread's
         self._has_work = threading.Condition(self._lock)
         self._is_idle = threading.Condition(self._lock)
@@ -416,7 +418,9 @@ class Engine:
     def _step(self) -> None:
         """Plan a step, run it, and hand out what it gave."""
         failures: dict[EngineRequest, Exception] = {}
-        drafts = self._draft(failures)
+        with self._lock:
+            decoding = [one for one in self._requests.values() if one.decodes and not _is_parked(one)]
+        drafts = self._runner.draft(decoding, failures)
         with self._lock:
             for request, error in failures.items():
                 self._end(request, error)
@@ -434,7 +438,7 @@ class Engine:
         started = time.perf_counter()
         for name in step.started:
             if name in self._requests:
-                self._start(self._requests[name], failures)
+                self._runner.start(self._requests[name], self._room.sequences[name], failures)
         takers: list[Taker] = []
         owners: list[EngineRequest] = []
         for request, row in rows:
@@ -443,81 +447,8 @@ class Engine:
             ahead = drafts[row.name] if row.drafts else []
             takers.append(Taker(len(owners), request.generation, row.tokens, row.is_last, ahead))
             owners.append(request)
-        pieces = self._run_rows(takers, owners, failures)
+        pieces = self._runner.run(takers, owners, failures)
         self._complete(step, time.perf_counter() - started, owners, pieces, failures)
-
-    def _draft(self, failures: dict[EngineRequest, Exception]) -> dict[Hashable, list[int]]:
-        """Return tokens to run after the pending ones, for texts that are being generated."""
-        with self._lock:
-            decoding = [one for one in self._requests.values() if one.decodes and not _is_parked(one)]
-        drafts: dict[Hashable, list[int]] = {}
-        for request in decoding:
-            generation = request.generation
-            if generation is None or generation.speculation is None:
-                continue
-            try:
-                ids = generation.draft(len(decoding))
-            except Exception as error:
-                failures[request] = error
-                continue
-            if ids:
-                drafts[request.name] = ids
-        return drafts
-
-    def _start(self, request: EngineRequest, failures: dict[EngineRequest, Exception]) -> None:
-        """Begin or go on with a generation in the sequence that the scheduler began."""
-        sequence = self._room.sequences[request.name]
-        try:
-            if request.generation is not None:
-                request.generation.move_to(sequence)
-                if request.generation.speculation is not None:
-                    watch_rows(request.generation.speculation.drafts, sequence)
-                return
-            ids = list(request.token_ids)
-            request.generation = Generation(
-                sequence,
-                ids[sequence.length :],
-                request.config,
-                self.tokenizer,
-                vocab_size=self._prepare.vocab_size,
-                most_tokens=self.max_tokens,
-                continues=self._prepare.continues(ids, request.config),
-                cancelled=lambda: request.is_cancelled,
-                constraint=request.constraint,
-                speculation=self._drafts.begin_one(request.config, ids, self.max_tokens, sequence),
-            )
-        except Exception as error:
-            failures[request] = error
-
-    def _run_rows(
-        self, takers: list[Taker], owners: Sequence[EngineRequest], failures: dict[EngineRequest, Exception]
-    ) -> list[list[StreamPiece]]:
-        """Run the rows of a step and return each one's new pieces; what fails is noted."""
-        pieces: list[list[StreamPiece]] = [[] for _ in takers]
-        chosen = None
-        while takers and chosen is None:
-            try:
-                chosen = run_step(self.model, takers)
-            except (NonFiniteError, CacheFullError) as error:
-                if any(taker.drafts for taker in takers):  # a draft may have caused it
-                    takers = without_drafts(takers)
-                    continue
-                bad = _takers_of(error, takers)
-                for taker in bad:
-                    failures[owners[taker.place]] = error
-                takers = [taker for taker in takers if taker not in bad]
-            except Exception as error:
-                for taker in takers:
-                    failures[owners[taker.place]] = error
-                takers = []
-        for taker, logits, choice in chosen or ():
-            try:
-                pieces[taker.place] += taker.generation.take(logits, choice)
-                if taker.generation.speculation is not None:
-                    pieces[taker.place] += taker.generation.take_all_ahead()
-            except Exception as error:
-                failures[owners[taker.place]] = error
-        return pieces
 
     def _complete(
         self,
@@ -600,6 +531,7 @@ class Engine:
                 self._scheduler.unpark(request.name)
             else:
                 request.leader = followers[0]
+                request.shared_tokens = min(request.shared_tokens, followers[0].shared_tokens)
 
     def _note_news(self, request: EngineRequest) -> None:
         request.has_news.notify_all()
@@ -633,10 +565,3 @@ def _answer(futures: Sequence[asyncio.Future[None]]) -> None:
     for future in futures:
         if not future.done():
             future.set_result(None)
-
-
-def _takers_of(error: Exception, takers: Sequence[Taker]) -> list[Taker]:
-    """Return whose rows are not finite; all of them if the error does not say."""
-    with_logits = [taker for taker in takers if taker.is_last]
-    rows = error.rows if isinstance(error, NonFiniteError) else ()
-    return [with_logits[row] for row in rows if row < len(with_logits)] or list(takers)

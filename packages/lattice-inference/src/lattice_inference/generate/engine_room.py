@@ -70,7 +70,7 @@ class EngineRoom:
         held = None if leader is None else self.sequences.get(leader.name)
         if held is not None:
             shared = min(request.shared_tokens, held.length // page * page)
-            if shared > sequence.length:
+            if shared > sequence.length and held.token_ids[:shared] == tuple(context[:shared]):
                 try:
                     fork = held.fork()
                     fork.rewind(shared)
