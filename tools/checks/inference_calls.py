@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -165,7 +166,7 @@ def _forward() -> Call:
     return model.forward, {"extensions": [lattice_inference.Extension(cache.start([1, 2]), [1, 2])]}
 
 
-calls("lattice_inference.KvCache", _cache, {"start": {"token_ids": [1, 2]}, "sequence": {}})
+calls("lattice_inference.KvCache", _cache, {"start": {"token_ids": [1, 2]}, "sequence": {}, "forget": {"pages": 1}})
 
 
 @call("lattice_inference.KvCache.remember")
@@ -239,6 +240,30 @@ calls(
         "complete": {"step": lambda: _scheduler().plan(), "seconds": 0.1, "lengths": lambda: {"a": (5, 1)}},
     },
 )
+
+
+@functools.cache  # each has a thread
+def _engine(use: str = "submit") -> lattice_inference.Engine:
+    return lattice_inference.Engine(decoder(), lattice_inference.EngineConfig(max_tokens=32))
+
+
+calls(
+    "lattice_inference",
+    lambda: lattice_inference,
+    {
+        "Engine": {"model": decoder, "config": lambda: lattice_inference.EngineConfig(max_tokens=32)},
+        "EngineConfig": {"cache_tokens": 32, "step_ms": 50.0, "stall_timeout": 1.0},
+    },
+)
+calls(
+    "lattice_inference.Engine",
+    _engine,
+    {
+        "submit": {"prompt": "a", "config": _short, "priority": 1, "deadline": 9.0, "key": "k"},
+        "submit_choices": {"prompt": "a", "n": 2, "config": _short, "priority": 1, "deadline": 9.0, "key": "k"},
+    },
+)
+calls("lattice_inference.Engine", lambda: _engine("drain"), {"drain": {"timeout": 0.0}})
 
 
 def _chat() -> lattice_inference.Chat:

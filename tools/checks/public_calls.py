@@ -30,6 +30,7 @@ MODULES = (
 MADE_BY_THE_LIBRARY = {
     "lattice_inference": {
         *{"CachedSequence", "CausalLanguageModel", "CrossEncoder", "EncodedTexts", "Encoder", "Encoding", "Extension"},
+        *{"EngineStats", "EngineStream"},
         *{
             "FinishReason",
             "GenerateResult",

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from lattice_inference.generate.chat import Chat
     from lattice_inference.generate.compare_logits import LogitComparison, compare_logits
     from lattice_inference.generate.config import GenerateConfig
+    from lattice_inference.generate.engine import Engine
+    from lattice_inference.generate.engine_config import EngineConfig, EngineStats
+    from lattice_inference.generate.engine_request import EngineStream
     from lattice_inference.generate.perplexity import Perplexity, perplexity
     from lattice_inference.generate.result import FinishReason, GenerateResult, StreamPiece
     from lattice_inference.generate.sampler import TokenLogprobs
@@ -82,6 +85,10 @@ __all__ = [
     "StreamPiece",
     "GenerationStream",
     "TokenLogprobs",
+    "Engine",
+    "EngineConfig",
+    "EngineStats",
+    "EngineStream",
     "Scheduler",
     "JsonSchema",
     "Regex",
@@ -160,6 +167,10 @@ _HOMES = {
     "ToolCall": "tools.calls",
     "ToolCallDelta": "tools.calls",
     "ToolStream": "tools.stream",
+    "Engine": "generate.engine",
+    "EngineConfig": "generate.engine_config",
+    "EngineStats": "generate.engine_config",
+    "EngineStream": "generate.engine_request",
     "Scheduler": "generate.scheduler",
     "JsonSchema": "grammar.specification",
     "Regex": "grammar.specification",

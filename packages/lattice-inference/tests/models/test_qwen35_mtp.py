@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 import qwen3_files
 import qwen35_files as files
 from drawn_checkpoints import draw_ids
-from lattice_inference import Extension, GenerateConfig, Session, SessionConfig, load_model
+from lattice_inference import Engine, EngineConfig, Extension, GenerateConfig, Session, SessionConfig, load_model
 from lattice_inference.cli import main
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.state.hidden_rows import HiddenRows
@@ -162,6 +162,22 @@ def test_a_batch_speculates_with_the_same_texts(tmp_path):
         )
     assert [result.token_ids for result in plain] == [result.token_ids for result in drafted]
     assert sum(result.accepted_tokens for result in drafted) > 30
+
+
+def test_an_engine_speculates_with_the_same_texts(tmp_path):
+    beginning = draw_ids("engine", 40, 256)
+    prompts = [[*beginning, *draw_ids(f"engine {number}", 3 + 5 * number, 256)] for number in range(6)]
+    config = GenerateConfig(max_new_tokens=40, temperature=0.0, ignore_stop_tokens=True)
+    with load_model(foretelling(tmp_path / "m"), mtp=True) as model:
+        with Session(model, config=SessionConfig(max_tokens=128)) as session:
+            plain = [session.generate(prompt, config).token_ids for prompt in prompts]
+        # the pages are too few for all, so some texts are run again, and the layer reads them anew
+        with Engine(model, EngineConfig(max_tokens=128, cache_tokens=320, page_tokens=16)) as engine:
+            streams = [engine.submit(prompt, replace(config, speculate="mtp")) for prompt in prompts]
+            drafted = [stream.finish() for stream in streams]
+            assert engine.stats().used_pages == engine.stats().remembered_pages
+    assert [result.token_ids for result in drafted] == plain
+    assert sum(result.accepted_tokens for result in drafted) > 0
 
 
 def test_without_the_layer_it_is_refused_by_name(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lattice_inference.backends.cpu import CpuState
 from lattice_inference.errors import CacheFullError, CheckpointError, InvalidInputError, ModelNotFoundError
 from lattice_inference.graph.program import KvSpec
-from lattice_inference.state import KvCache, PagePool
+from lattice_inference.state import KvCache, PagePool, prefix_tree
 
 PAGE = 4
 
@@ -340,6 +340,64 @@ def test_the_pool_counts_holders():
         pool.take()
     pool.release([first])
     assert pool.take() == first
+
+
+def test_a_page_is_idle_while_only_its_watcher_holds_it():
+    pool = PagePool(2)
+    page = pool.take()
+    pool.watch(pool.share(page))
+    assert pool.idle == 0
+    pool.release([page])
+    assert pool.idle == 1
+    pool.share(page)
+    assert pool.idle == 0
+    pool.release([page])
+    pool.unwatch(page)
+    pool.release([page])
+    assert (pool.idle, pool.free) == (0, 2)
+
+
+def test_one_of_thousands_of_prefixes_is_found_and_dropped_in_few_looks(monkeypatch):
+    cache = cache_of(4000, prefix_bytes=1 << 30)
+    rng = random.Random(0)
+    texts = {tuple(rng.choices(range(9), k=4)) for _ in range(3000)}
+    running = []
+    for number, text in enumerate(sorted(texts)):
+        sequence = cache.start(text)
+        sequence.rewind(0)
+        extend(sequence, text)
+        cache.remember(sequence)
+        if number % 3 == 0:
+            running.append(sequence)
+        else:
+            sequence.close()
+    assert cache.remembered_pages == len(texts)
+    assert cache.forgettable_pages == len(texts) - len(running)
+    looks = []
+    common = prefix_tree._common
+    monkeypatch.setattr(prefix_tree, "_common", lambda a, b: looks.append(a) or common(a, b))
+    for _ in range(50):
+        wanted = rng.choices(range(9), k=4)
+        with cache.start([*wanted, 0]) as found:
+            best = max(texts, key=lambda text: common(text, tuple(wanted)))
+            assert found.length == common(best, tuple(wanted))
+            assert found.token_ids == tuple(wanted[: found.length])
+    assert len(looks) <= 2 * 50
+    touched = []
+    touch = cache._prefixes._touch
+    monkeypatch.setattr(cache._prefixes, "_touch", lambda node: touched.append(node) or touch(node))
+    before = cache.free_pages
+    for index in range(cache.forgettable_pages):
+        cache.forget(1)
+        assert cache.free_pages == before + index + 1
+    assert len(touched) <= len(running)
+    cache.forget(1)  # nothing is left that only the tree holds
+    assert len(touched) <= len(running)
+    assert cache.remembered_pages == len(running)
+    for sequence in running:
+        sequence.close()
+    cache.forget()
+    assert cache.used_pages == 0
 
 
 def test_threads_of_one_cache_never_get_the_same_page():

@@ -206,6 +206,11 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         return self._program.arena_bytes
 
     @property
+    def step_tokens(self) -> int:
+        """The best number of tokens for a step: longer inputs are run in steps of this length."""
+        return self._program.step_tokens
+
+    @property
     def mtp_layers(self) -> int:
         """How many layers that predict further tokens are loaded."""
         return self._program.predicting_layers

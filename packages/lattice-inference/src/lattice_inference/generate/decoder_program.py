@@ -187,6 +187,11 @@ class DecoderProgram:
         for layer in self._layers:
             layer.close()
 
+    @property
+    def step_tokens(self) -> int:
+        """The best number of tokens for a step."""
+        return self._open().step_tokens
+
     def trim(self) -> None:
         """Return the unused memory of earlier steps to the operating system."""
         if self._program is not None:

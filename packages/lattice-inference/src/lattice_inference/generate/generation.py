@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from lattice_inference.generate.sampler import TokenLogprobs, token_logprobs
 from lattice_inference.generate.stopping import StopTexts
 
 if TYPE_CHECKING:
-    from lattice_inference.generate.causal_language_model import CausalLanguageModel, Extension
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel
     from lattice_inference.generate.rejection import Candidates
     from lattice_inference.generate.speculation import Speculation
     from lattice_inference.grammar.constraint import Constraint
@@ -26,10 +26,25 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.streaming import TokenStream
 
-__all__ = ["Generation", "advance"]
+__all__ = ["Generation", "Taker", "advance", "run_step", "without_drafts"]
 
-_Taker = tuple[int, "Generation", bool, list[int]]
-"""A generation in a step: its index, itself, whether its pending tokens end there, and the drafts after them."""
+
+class Taker(NamedTuple):
+    """A generation's part of a step.
+
+    Attributes:
+        place: of the generation, for the caller.
+        generation: the generation.
+        tokens: how many of its pending tokens are run; all of them if a token is chosen.
+        is_last: whether a token is chosen.
+        drafts: tokens that are run after them.
+    """
+
+    place: int
+    generation: Generation
+    tokens: int
+    is_last: bool
+    drafts: list[int]
 
 
 class Generation:
@@ -209,6 +224,19 @@ class Generation:
         target = Candidates(*self._sampler.distribution(logits, self.next_draw().allowed))
         return verified_token(target, drawn[1], drawn[0], self._config.seed, self._position)
 
+    def take_all_ahead(self) -> list[StreamPiece]:
+        """Choose tokens from logits of an earlier step, as many as there are."""
+        pieces: list[StreamPiece] = []
+        while self.finish_reason is None and (taken := self.take_ahead()) is not None:
+            pieces += taken
+        return pieces
+
+    def move_to(self, sequence: CachedSequence) -> None:
+        """Go on in another sequence, which holds a beginning of the context."""
+        context = self.context()
+        self.sequence.close()
+        self.sequence, self.pending = sequence, list(context[sequence.length :])
+
     def context(self) -> tuple[int, ...]:
         """Return the tokens so far, without drafts."""
         return (*self.sequence.token_ids[: self._position - len(self.pending)], *self.pending)
@@ -284,8 +312,6 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
     step is bounded for prompts of any length. Drafts come on top of it. A single generation with logits of an earlier step
     takes one token from them and runs no step, so it can be ended between any two tokens.
     """
-    from lattice_inference.generate.causal_language_model import Extension
-
     pieces: list[list[StreamPiece]] = []
     left = most_tokens
     company = 0
@@ -293,7 +319,7 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
         piece = generation.check()
         pieces.append([] if piece is None else [piece])
         if generation.speculation is not None and generation.finish_reason is None:
-            taken = _ahead(generation, one=len(generations) == 1)
+            taken = (generation.take_ahead() or []) if len(generations) == 1 else generation.take_all_ahead()
             pieces[-1] += taken
             if taken and len(generations) == 1:
                 return pieces
@@ -301,9 +327,7 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
         left -= is_decoding
         company += is_decoding
     left = max(1, left)
-    extensions: list[Extension] = []
-    takers: list[_Taker] = []
-    before = []
+    takers: list[Taker] = []
     for index, generation in enumerate(generations):
         if generation.finish_reason is not None:
             continue
@@ -314,60 +338,63 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
             left -= count
         is_last = count == len(generation.pending)
         drafts = generation.draft(company) if is_last and generation.speculation is not None else []
-        ids = np.array([*generation.pending[:count], *drafts], np.int32)
-        extensions.append(Extension(generation.sequence, ids, "all" if drafts else "last" if is_last else "none"))
-        takers.append((index, generation, is_last, drafts))
-        before.append(generation.sequence.length)
-    if not extensions:
+        takers.append(Taker(index, generation, count, is_last, drafts))
+    if not takers:
         return pieces
     try:
-        logits = model.forward(extensions)
+        chosen = run_step(model, takers)
     except (NonFiniteError, CacheFullError):
-        if not any(drafts for _, _, _, drafts in takers):
+        if not any(taker.drafts for taker in takers):
             raise
         # a draft may have caused it, and without drafts the text would go on
-        extensions, takers = _without_drafts(extensions, takers)
-        logits = model.forward(extensions)
-    finally:  # after an interrupt a sequence holds all of its new tokens or none
-        for (_, generation, _, _), length in zip(takers, before, strict=True):
-            del generation.pending[: generation.sequence.length - length]
-    row = 0
-    chosen: list[tuple[int, Generation]] = []
-    draws, rows = [], []
-    for (index, generation, is_last, drafts), extension in zip(takers, extensions, strict=True):
-        if drafts:
-            assert generation.speculation is not None
-            row += len(extension.token_ids) - len(drafts) - 1  # several tokens without a choice were pending
-            generation.speculation.hold(logits[row : row + 1 + len(drafts)], drafts)
-        if is_last:
-            chosen.append((index, generation))
-            draws.append(generation.next_draw())
-            rows.append(row)
-            row += 1 + len(drafts)
-    for (index, generation), row, choice in zip(chosen, rows, sample_rows(logits, draws, rows), strict=True):
-        pieces[index] += generation.take(logits[row], choice)
+        chosen = run_step(model, without_drafts(takers))
+    for taker, logits, choice in chosen:
+        pieces[taker.place] += taker.generation.take(logits, choice)
     return pieces
 
 
-def _ahead(generation: Generation, *, one: bool) -> list[StreamPiece]:
-    """Take tokens from the logits of an earlier step: one, or all that there are."""
-    pieces: list[StreamPiece] = []
-    while generation.finish_reason is None and (taken := generation.take_ahead()) is not None:
-        pieces += taken
-        if one:
-            break
-    return pieces
+def run_step(
+    model: CausalLanguageModel, takers: Sequence[Taker]
+) -> list[tuple[Taker, npt.NDArray[np.float32], Choice]]:
+    """Run tokens of several generations in one call of the model.
 
-
-def _without_drafts(extensions: Sequence[Extension], takers: Sequence[_Taker]) -> tuple[list[Extension], list[_Taker]]:
-    """Return a step's work without its drafts."""
+    Return the logits and the choice of each whose context ended. If the call raises, nothing has changed.
+    """
     from lattice_inference.generate.causal_language_model import Extension
 
-    plain = [
-        Extension(one.sequence, one.token_ids[: len(one.token_ids) - len(drafts)], "last") if drafts else one
-        for one, (_, _, _, drafts) in zip(extensions, takers, strict=True)
-    ]
-    return plain, [(index, generation, is_last, []) for index, generation, is_last, _ in takers]
+    extensions: list[Extension] = []
+    before = []
+    for _, generation, count, is_last, drafts in takers:
+        ids = np.array([*generation.pending[:count], *drafts], np.int32)
+        extensions.append(Extension(generation.sequence, ids, "all" if drafts else "last" if is_last else "none"))
+        before.append(generation.sequence.length)
+    try:
+        logits = model.forward(extensions)
+    finally:  # after an interrupt a sequence holds all of its new tokens or none
+        for taker, length in zip(takers, before, strict=True):
+            del taker.generation.pending[: taker.generation.sequence.length - length]
+    row = 0
+    chosen: list[Taker] = []
+    draws, rows = [], []
+    for taker in takers:
+        if taker.drafts:
+            assert taker.generation.speculation is not None
+            row += taker.tokens - 1  # several tokens without a choice were pending
+            taker.generation.speculation.hold(logits[row : row + 1 + len(taker.drafts)], taker.drafts)
+        if taker.is_last:
+            chosen.append(taker)
+            draws.append(taker.generation.next_draw())
+            rows.append(row)
+            row += 1 + len(taker.drafts)
+    results = []
+    for taker, row, choice in zip(chosen, rows, sample_rows(logits, draws, rows), strict=True):
+        results.append((taker, logits[row], choice))
+    return results
+
+
+def without_drafts(takers: Sequence[Taker]) -> list[Taker]:
+    """Return a step's work without its drafts."""
+    return [taker._replace(drafts=[]) for taker in takers]
 
 
 def _given(piece: StreamPiece | None) -> list[StreamPiece]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self
 
-from lattice_inference.argument_checks import check_provides, checked_flag
-from lattice_inference.errors import BusyError, InvalidInputError, TextTooLongError
+from lattice_inference.argument_checks import checked_flag
+from lattice_inference.errors import BusyError, InvalidInputError
 from lattice_inference.generate.batch import generate_batch
 from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
 from lattice_inference.generate.generation import Generation
-from lattice_inference.generate.generation_config_file import parse_generation_config
-from lattice_inference.generate.prompt_tokens import answer_end_ids, check_vocabulary, end_token_ids, prompt_ids
+from lattice_inference.generate.preparation import Preparation, Prompt
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.generate.session_drafts import SessionDrafts
 from lattice_inference.generate.stream import GenerationStream, Steps
@@ -26,16 +24,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lattice_inference.generate.causal_language_model import CacheType, CausalLanguageModel
-    from lattice_inference.grammar.constraint import Constraint
     from lattice_inference.lora.attached_adapter import AttachedAdapter
     from lattice_inference.state import CachedSequence, KvCache
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 
 __all__ = ["Cancelled", "Prompt", "Session", "SessionConfig"]
-
-Prompt = str | Sequence[int]
-"""A text, or token ids."""
 
 Cancelled = threading.Event | Callable[[], bool]
 """What ends a generation early: an event that is set, or a function that returns true.
@@ -127,28 +121,20 @@ class Session:
         *,
         adapter: str | None = None,
     ) -> None:
-        check_provides("model", model, "open_cache", "a language model, as load_model() gives it")
-        if tokenizer is not None:
-            check_provides("tokenizer", tokenizer, "token_of", "a tokenizer, as load_tokenizer() gives it, or None")
         if config is not None and not isinstance(config, SessionConfig):
             raise InvalidInputError(f"config is {value_text(config)}; expected a SessionConfig, or None")
         self.model = model
-        self.tokenizer: Tokenizer | None = model.tokenizer if tokenizer is None and model.has_tokenizer else tokenizer
         self.config: SessionConfig
         self.config = config = SessionConfig() if config is None else config
-        self.max_tokens: int = model.context_length if config.max_tokens is None else config.max_tokens
-        if self.max_tokens > model.context_length:
-            raise InvalidInputError(
-                f"max_tokens is {self.max_tokens:,}; the model takes {model.context_length:,} tokens"
-            )
-        self._model_config = (
-            parse_generation_config(model.generation_config, f"{model.directory}/generation_config.json")
-            if config.use_model_config
-            else GenerateConfig()
+        self._prepare = Preparation(
+            model,
+            tokenizer,
+            max_tokens=config.max_tokens,
+            use_model_config=config.use_model_config,
+            special_tokens_in_text=config.special_tokens_in_text,
         )
-        self._vocab_size = model.vocab_size
-        if self.tokenizer is not None:
-            self._vocab_size = _known_tokens(self.tokenizer, model.vocab_size)
+        self.tokenizer: Tokenizer | None = self._prepare.tokenizer
+        self.max_tokens: int = self._prepare.max_tokens
         self._cache: KvCache = model.open_cache(
             tokens=max(config.cache_tokens or 0, self.max_tokens),
             dtype=config.cache_dtype,
@@ -160,7 +146,7 @@ class Session:
         self.adapter: AttachedAdapter | None = self._sequence.adapter
         self._pending: list[int] = []
         self._running: Steps | None = None
-        self._drafts = SessionDrafts(model, self.tokenizer, self._vocab_size)
+        self._drafts = SessionDrafts(model, self.tokenizer, self._prepare.vocab_size)
         self._turn = _turn()
         self._is_closed = False
 
@@ -169,18 +155,13 @@ class Session:
         """The model's own chat template, read on first use, or ``None``."""
         return self.model.chat_template
 
-    @cached_property
+    @property
     def stop_token_ids(self) -> frozenset[int]:
         """The tokens that end a text, from the model's files, the tokenizer and the chat template.
 
         The template is rendered on the first use of this property, not when the model is loaded.
         """
-        ids = frozenset(self.model.eos_token_ids)
-        if self.tokenizer is not None:
-            ids |= end_token_ids(self.tokenizer, self.model.special_tokens)
-            if self.chat_template is not None:
-                ids |= answer_end_ids(self.tokenizer, self.chat_template)
-        return ids
+        return self._prepare.stop_token_ids
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -270,10 +251,10 @@ class Session:
         with self._turn:
             self._settle()
             before = self._context() if extend else ()
-            ids = self._prompt_ids(prompt, not before, special_tokens_in_text)
+            ids = self._prepare.prompt_ids(prompt, not before, special_tokens_in_text)
             context = [*before, *ids]
-            resolved = self._resolve(config)
-            self._check_context(context, resolved)
+            resolved = self._prepare.resolve(config)
+            self._prepare.check_context(context, resolved)
             speculation = self._drafts.begin(resolved, context, self.max_tokens)
             self._move_to(context)
             if speculation is not None:
@@ -283,11 +264,11 @@ class Session:
                 self._pending,
                 resolved,
                 self.tokenizer,
-                vocab_size=self._vocab_size,
+                vocab_size=self._prepare.vocab_size,
                 most_tokens=self.max_tokens,
-                continues=self._continues(context, resolved) if continues is None else continues,
+                continues=self._prepare.continues(context, resolved) if continues is None else continues,
                 cancelled=_as_function(cancelled),
-                constraint=self._constraint(resolved),
+                constraint=self._prepare.constraint(resolved),
                 speculation=speculation,
             )
             self._running = Steps(self.model, generation, self.config.chunk_tokens)
@@ -348,9 +329,9 @@ class Session:
         self._settle()
         requests = []
         for index, (prompt, one, adapter) in enumerate(zip(prompts, configs, adapters, strict=True)):
-            ids = self._prompt_ids(prompt, True, special_tokens_in_text, f"prompt {index}")
-            resolved = self._resolve(one)
-            self._check_context(ids, resolved)
+            ids = self._prepare.prompt_ids(prompt, True, special_tokens_in_text, f"prompt {index}")
+            resolved = self._prepare.resolve(one)
+            self._prepare.check_context(ids, resolved)
             self._drafts.check(resolved)
             requests.append((ids, resolved, adapter))
 
@@ -360,11 +341,11 @@ class Session:
                 ids[sequence.length :],
                 resolved,
                 self.tokenizer,
-                vocab_size=self._vocab_size,
+                vocab_size=self._prepare.vocab_size,
                 most_tokens=self.max_tokens,
-                continues=self._continues(ids, resolved),
+                continues=self._prepare.continues(ids, resolved),
                 cancelled=lambda: self._is_closed or cancelled(),
-                constraint=self._constraint(resolved),
+                constraint=self._prepare.constraint(resolved),
                 speculation=self._drafts.begin_one(resolved, ids, self.max_tokens, sequence),
             )
 
@@ -413,7 +394,7 @@ class Session:
             other._sequence = self._sequence.fork()
             other._pending = list(self._pending)
             other._running = None
-            other._drafts = SessionDrafts(self.model, self.tokenizer, self._vocab_size)
+            other._drafts = SessionDrafts(self.model, self.tokenizer, self._prepare.vocab_size)
             other._turn = _turn()
             return other
 
@@ -479,44 +460,6 @@ class Session:
             return (*self._sequence.token_ids, *self._pending)
         return self._running.context()
 
-    def _prompt_ids(
-        self, prompt: Prompt, begins: bool, special_tokens_in_text: bool | None, what: str = "the prompt"
-    ) -> list[int]:
-        found = self.config.special_tokens_in_text if special_tokens_in_text is None else special_tokens_in_text
-        found = checked_flag("special_tokens_in_text", found)
-        return prompt_ids(self.tokenizer, prompt, begins=begins, what=what, special_tokens_in_text=found)
-
-    def _resolve(self, config: GenerateConfig | None) -> ResolvedConfig:
-        if config is not None and not isinstance(config, GenerateConfig):
-            raise InvalidInputError(f"config is a {type(config).__name__}; expected a GenerateConfig")
-        resolved = (config or GenerateConfig()).resolve(self._model_config, stop_token_ids=self.stop_token_ids)
-        if resolved.stop and self.tokenizer is None:
-            raise InvalidInputError(
-                "the model has no tokenizer, so no text can end it: leave stop out, or pass a tokenizer"
-            )
-        return resolved
-
-    def _constraint(self, config: ResolvedConfig) -> Constraint | None:
-        """Return the constraint that makes a text follow the configuration's grammar."""
-        if config.grammar is None:
-            return None
-        if self.tokenizer is None:
-            raise InvalidInputError("the model has no tokenizer, so no grammar can be followed: pass a tokenizer")
-        from lattice_inference.grammar.compiler import compiler_of
-        from lattice_inference.grammar.constraint import Constraint
-
-        compiler, grammar = compiler_of(self.tokenizer, self._vocab_size), config.grammar
-        return Constraint(compiler.matcher(grammar), config.stop_token_ids, self._vocab_size, compiler.shown(grammar))
-
-    def _check_context(self, context: list[int], config: ResolvedConfig) -> None:
-        if not context and config.max_new_tokens:
-            raise InvalidInputError("there is nothing to generate from: the prompt has no tokens; give it a text")
-        if len(context) > self.max_tokens:
-            raise TextTooLongError(
-                f"the prompt makes a context of {len(context):,} tokens; this session takes {self.max_tokens:,}"
-            )
-        check_vocabulary(context, self.model.vocab_size, "the prompt")
-
     def _move_to(self, context: list[int]) -> None:
         """Make ``context`` the session's context and keep the cached prefix.
 
@@ -538,15 +481,6 @@ class Session:
         self._sequence.rewind(common)
         self._pending = context[common:]
 
-    def _continues(self, context: list[int], config: ResolvedConfig) -> bool:
-        """Return whether a leading blank is kept: after a text, and always with a grammar."""
-        return config.grammar is not None or (
-            self.tokenizer is not None
-            and bool(context)
-            and self.tokenizer.id_to_token(context[-1]) is not None
-            and (self.tokenizer.token_of(context[-1], skip_special_tokens=True) is not None)
-        )
-
 
 def _turn() -> Turn:
     return Turn("this session", "wait for it, or use Session.fork() before, or another Session of the model, for each")
@@ -558,13 +492,3 @@ def _as_function(cancelled: Cancelled | None) -> Callable[[], bool]:
     if not callable(cancelled) and not hasattr(cancelled, "is_set"):
         raise InvalidInputError(f"cancelled is {value_text(cancelled)}; expected a threading.Event or a function")
     return cancelled.is_set if isinstance(cancelled, threading.Event) else cancelled
-
-
-def _known_tokens(tokenizer: Tokenizer, vocab_size: int) -> int:
-    """Return how many of a model's logits belong to tokens; unused rows are at the end."""
-    known = vocab_size
-    while known and tokenizer.id_to_token(known - 1) is None:
-        known -= 1
-    if not known:
-        raise InvalidInputError("the tokenizer has no token of the model's vocabulary")
-    return known

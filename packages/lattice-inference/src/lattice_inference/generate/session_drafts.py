@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lattice_inference.state import CachedSequence
     from lattice_inference.tokenizer import Tokenizer
 
-__all__ = ["SessionDrafts"]
+__all__ = ["SessionDrafts", "watch_rows"]
 
 
 class SessionDrafts:
@@ -79,7 +79,7 @@ class SessionDrafts:
 
     def watch(self, sequence: CachedSequence) -> None:
         """Tell a source that reads the model's rows whose they are, before they are made."""
-        _watch(self._kept, sequence)
+        watch_rows(self._kept, sequence)
 
     def begin_one(
         self, config: ResolvedConfig, context: Sequence[int], tokens: int, sequence: CachedSequence
@@ -91,7 +91,7 @@ class SessionDrafts:
         if config.speculate is None:
             return None
         source = self._open(config, tokens)
-        _watch(source, sequence)
+        watch_rows(source, sequence)
         return Speculation(source, context, config)
 
     def close(self) -> None:
@@ -117,7 +117,8 @@ class SessionDrafts:
         return ModelDrafts(draft, vocab_size=self._vocab_size, tokens=tokens, step_cost=step_cost)
 
 
-def _watch(source: Drafts | None, sequence: CachedSequence) -> None:
+def watch_rows(source: Drafts | None, sequence: CachedSequence) -> None:
+    """Tell a source that reads the model's rows whose they are, before they are made."""
     from lattice_inference.generate.mtp_drafts import MtpDrafts
 
     if isinstance(source, MtpDrafts):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import check_path, check_provides
+from lattice_inference.argument_checks import check_count, check_path, check_provides, checked_flag
 from lattice_inference.backends.protocol import PageStorage
 from lattice_inference.errors import CacheFullError, InvalidInputError
 from lattice_inference.state.hidden_rows import HiddenRows
@@ -123,6 +123,11 @@ class KvCache:
         return self.storage.pages - self._pool.free
 
     @property
+    def free_pages(self) -> int:
+        """The pages that nothing holds."""
+        return self._pool.free
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of the slots of recurrent layers that sequences or remembered prefixes hold."""
         return 0 if self.slots is None else self.slots.used * self.slots.storage.slot_bytes
@@ -137,6 +142,11 @@ class KvCache:
     def remembered_pages(self) -> int:
         """The pages that remembered prefixes hold, shared or not."""
         return len(self._prefixes)
+
+    @property
+    def forgettable_pages(self) -> int:
+        """The pages that remembered prefixes hold and no sequence does."""
+        return self._pool.idle
 
     def sequence(self, *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
         """Return an empty sequence; it keeps ``adapter`` until it is closed.
@@ -175,21 +185,37 @@ class KvCache:
                 sequence.slots.start(self.slots.share(state[0]), state[1])
             return sequence
 
-    def remember(self, sequence: CachedSequence) -> None:
-        """Keep the content of ``sequence`` as a prefix for later ones, within ``prefix_bytes``."""
+    def remember(self, sequence: CachedSequence, *, whole_pages: bool = False) -> None:
+        """Keep the content of ``sequence`` as a prefix for later ones, within ``prefix_bytes``.
+
+        With ``whole_pages`` a last page that is partly filled is left out, so that the sequence goes on in it.
+        """
         check_provides("sequence", sequence, "check_open", "a CachedSequence")
+        whole_pages = checked_flag("whole_pages", whole_pages)
         with self._lock:
             sequence.check_open()
             if self._prefixes.max_pages:
+                token_ids, pages = sequence.token_ids, sequence.pages[: -(-sequence.length // self.page_tokens)]
+                if whole_pages:
+                    pages = pages[: sequence.length // self.page_tokens]
+                    token_ids = token_ids[: len(pages) * self.page_tokens]
                 states = () if sequence.slots is None else sequence.slots.snapshots()
-                # further pages hold no token: they are reserved for another layer's, or were drafts'
-                pages = sequence.pages[: -(-sequence.length // self.page_tokens)]
-                self._prefixes.insert(sequence.token_ids, pages, _digest(sequence.adapter), states)
+                self._prefixes.insert(token_ids, pages, _digest(sequence.adapter), states)
 
-    def forget(self) -> None:
-        """Drop every remembered prefix; sequences that use one keep it."""
+    def forget(self, pages: int | None = None) -> None:
+        """Drop remembered prefixes: all, or until ``pages`` further pages are free.
+
+        Sequences that use one keep it.
+        """
+        if pages is not None:
+            pages = check_count("pages", pages, least=0, most=2**62)
         with self._lock:
-            self._prefixes.clear()
+            if pages is None:
+                self._prefixes.clear()
+            else:
+                wanted = self._pool.free + pages
+                while self._pool.free < wanted and self._prefixes.evict():
+                    pass
 
     def save(self, path: str | os.PathLike[str], sequence: CachedSequence) -> None:
         """Write the content of ``sequence`` to a file, so that another process can continue from it.
@@ -434,6 +460,15 @@ class CachedSequence:
             del self._token_ids[held:]
             raise
         return Room(held, self.block_table)
+
+    def pages_wanted(self, tokens: int) -> int:
+        """Return how many free pages ``tokens`` further tokens take."""
+        held, pages = len(self._token_ids), self._pages
+        wanted = max(0, -(-(held + tokens) // self.page_tokens) - len(pages))
+        first = held // self.page_tokens
+        if tokens and first < len(pages) and self.cache._pool.holders(pages[first]) > 1:
+            wanted += 1
+        return wanted
 
     def reserve(self, first: int, end: int) -> Int32Array:
         """Return pages with room for positions up to ``end``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,12 +21,14 @@ class _Node:
 
     ``tokens`` are the tokens of the page; only a leaf may have fewer than a page holds. A root has no page, and
     ``owner`` is the owner of the prefixes below it. ``states`` has slots by how many of the tokens their state has seen.
+    ``ascending`` are the keys of ``children`` in order: those with the most first tokens in common are neighbours.
     """
 
     tokens: Tokens
     page: int
     parent: _Node | None
     children: dict[Tokens, _Node] = field(default_factory=dict)
+    ascending: list[Tokens] = field(default_factory=list)
     owner: str = ""
     states: dict[int, int] = field(default_factory=dict)
 
@@ -82,10 +85,7 @@ class PrefixTree:
             return pages, length
         while length < len(token_ids):
             ahead = tuple(token_ids[length : length + self._page_tokens])
-            child = node.children.get(ahead)
-            if child is None:
-                child = max(node.children.values(), key=lambda c: _common(c.tokens, ahead), default=None)
-            common = 0 if child is None else _common(child.tokens, ahead)
+            child, common = _nearest(node, ahead)
             if child is None or common == 0:
                 break
             pages.append(child.page)
@@ -105,10 +105,7 @@ class PrefixTree:
         node, length = self._roots.get(owner), 0
         while node is not None and length < len(token_ids):
             ahead = tuple(token_ids[length : length + self._page_tokens])
-            child = node.children.get(ahead)
-            if child is None:
-                child = max(node.children.values(), key=lambda c: _common(c.tokens, ahead), default=None)
-            common = 0 if child is None else _common(child.tokens, ahead)
+            child, common = _nearest(node, ahead)
             if child is None:
                 break
             for seen in sorted(child.states):
@@ -137,18 +134,21 @@ class PrefixTree:
             tokens = tuple(token_ids[index * self._page_tokens : (index + 1) * self._page_tokens])
             child = node.children.get(tokens)
             if child is None:
-                longer = next((c for c in node.children.values() if tokens == c.tokens[: len(tokens)]), None)
-                if longer is not None:
-                    path.append(longer)  # the tree has a page that holds these tokens and more
+                place = bisect_left(node.ascending, tokens)
+                if place < len(node.ascending) and node.ascending[place][: len(tokens)] == tokens:
+                    path.append(node.children[node.ascending[place]])  # a page holds these tokens and more
                     break
                 child = _Node(tokens, self._pool.share(page), node)
-                for other in [c for c in node.children.values() if c.tokens == tokens[: len(c.tokens)]]:
+                self._pool.watch(page)
+                if place and node.ascending[place - 1] == tokens[: len(node.ascending[place - 1])]:
+                    other = node.children[node.ascending[place - 1]]
                     for seen, slot in other.states.items():
                         child.states[seen] = slot
                         self._states[slot] = child, seen
                     other.states = {}
                     self._remove(other)  # a leaf whose page holds a part of these tokens
                 node.children[tokens] = child
+                insort(node.ascending, tokens)
                 self._order[id(child)] = child
             path.append(child)
             node = child
@@ -166,11 +166,16 @@ class PrefixTree:
                 self._remove(next(iter(self._order.values())))
 
     def evict(self) -> bool:
-        """Drop the least recently used leaf that only the tree holds; return False if there is none."""
-        for node in self._order.values():
-            if not node.children and self._pool.holders(node.page) == 1:
+        """Drop the least recently used leaf that only the tree holds; return False if there is none.
+
+        Those that others hold too count as used now, so the next call need not look at them again.
+        """
+        for _ in range(len(self._order) if self._pool.idle else 0):
+            node = next(iter(self._order.values()))
+            if self._pool.holders(node.page) == 1:
                 self._remove(node)
                 return True
+            self._touch(node)
         return False
 
     def evict_state(self) -> bool:
@@ -189,11 +194,13 @@ class PrefixTree:
         assert node.parent is not None
         assert not node.children
         del node.parent.children[node.tokens]
+        del node.parent.ascending[bisect_left(node.parent.ascending, node.tokens)]
         if node.parent.parent is None and not node.parent.children:
             self._roots.pop(node.parent.owner, None)
         del self._order[id(node)]
         for slot in list(node.states.values()):
             self._drop_state(slot)
+        self._pool.unwatch(node.page)
         self._pool.release([node.page])
 
     def _add_state(self, node: _Node, seen: int, slot: int) -> None:
@@ -216,6 +223,20 @@ class PrefixTree:
         while step is not None and step.parent is not None:
             self._order.move_to_end(id(step))
             step = step.parent
+
+
+def _nearest(node: _Node, ahead: Tokens) -> tuple[_Node | None, int]:
+    """Return the child with the most of the tokens ``ahead``, and how many it has of them."""
+    child = node.children.get(ahead)
+    if child is not None:
+        return child, len(ahead)
+    place = bisect_left(node.ascending, ahead)
+    found, most = None, -1
+    for tokens in node.ascending[max(0, place - 1) : place + 1]:
+        common = _common(tokens, ahead)
+        if common > most:
+            found, most = node.children[tokens], common
+    return found, max(most, 0)
 
 
 def _common(a: Tokens, b: Tokens) -> int:

@@ -1,0 +1,155 @@
+"""Many requests in one engine: each has the bits of a session alone, whatever happens around it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+
+import numpy as np
+import pytest
+
+from gguf_models import write_decoder_gguf
+from lattice_inference import Engine, EngineConfig, GenerateConfig, LoraAdapter, Session, load_model, load_tokenizer
+from lattice_inference.generate.engine import choice_seed
+from lattice_inference.grammar.specification import Regex
+from lattice_inference.lora import LoraSite
+from lattice_inference.quantize import quantize_gguf
+from tiny_decoders import write_drawn_model
+
+SYSTEM = "you are a small model that answers in few words: "
+
+
+def drawn_adapter(model, seed):
+    rng = np.random.default_rng(seed)
+    sites = {
+        name: LoraSite(rng.normal(size=(3, inputs)), 0.3 * rng.normal(size=(outputs, 3)), 0.5)
+        for name, (outputs, inputs) in model.adapter_sites.items()
+    }
+    return LoraAdapter(sites)
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """Return the model of a form of weights, with three adapters."""
+    directory = write_drawn_model(tmp_path_factory.mktemp("models") / "drawn", context=128)
+    config = json.loads((directory / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": config["rope_theta"]}
+    (directory / "config.json").write_text(json.dumps(config))
+    loaded = {}
+
+    def of_form(form):
+        if form not in loaded:
+            if form.startswith("Q"):
+                path = directory.parent / f"{form}.gguf"
+                quantize_gguf(
+                    write_decoder_gguf(directory.parent / "whole.gguf", directory), path, form, overwrite=True
+                )
+                loaded[form] = load_model(path)  # the file has no tokenizer: the directory's is used for all
+            else:
+                loaded[form] = load_model(directory, precision=form)
+            for seed, name in enumerate("abc"):
+                loaded[form].attach_adapter(drawn_adapter(loaded[form], seed), name)
+        return loaded[form]
+
+    of_form.tokenizer = load_tokenizer(directory)
+    yield of_form
+    for model in loaded.values():
+        model.close()
+
+
+def told(result):
+    """Return what must be equal: all but times, what was reused, and how many drafts there were."""
+    return (
+        result.text,
+        result.token_ids,
+        result.logprobs,
+        result.finish_reason,
+        result.stop,
+        result.stop_token_id,
+        result.prompt_tokens,
+        result.seed,
+    )
+
+
+def alone(model, tokenizer, prompt, config, adapter=None):
+    config = dataclasses.replace(config, speculate=None)
+    with Session(model, tokenizer, adapter=adapter) as session:
+        return session.generate(prompt, config)
+
+
+def drawn_request(rng, model):
+    """Return a prompt, a configuration, an adapter and a number of choices."""
+    prompt = SYSTEM * (rng.random() < 0.4) + "".join(rng.choices("abcdef ", k=rng.randint(1, 60)))
+    config = GenerateConfig(
+        max_new_tokens=rng.randint(1, 48),
+        temperature=rng.choice([0.0, 0.8, 1.0, 2.0]),
+        top_k=rng.choice([0, 0, 5, 50]),
+        top_p=rng.choice([0.9, 1.0]),
+        repetition_penalty=rng.choice([1.0, 1.0, 1.2]),
+        frequency_penalty=rng.choice([0.0, 0.3]),
+        logit_bias=rng.choice([None, {97: 40.0, 98: 40.0}]),  # texts with repetitions have drafts
+        seed=rng.randrange(2**64),
+        stop=rng.choice([None, None, ["ab", "~"]]),
+        logprobs=rng.choice([None, 0, 3]),
+        grammar=rng.choice([None, None, None, Regex("[a-f]{3,20}(yes|no, not at all)")]),
+        stop_token_ids={10, 257},
+        speculate=rng.choice([None, "ngram"]),
+    )
+    if config.grammar is None:
+        config = dataclasses.replace(config, ignore_stop_tokens=rng.random() < 0.7)
+    return prompt, config, rng.choice([None, None, "a", "b", "c"]), rng.choice([1, 1, 1, 2])
+
+
+def run_many(model, tokenizer, count, seed, **settings):
+    """Run requests at random times, cancel some, and compare each with a session."""
+    rng = random.Random(seed)
+    requests = [drawn_request(rng, model) for _ in range(count)]
+    needed = sum((len(prompt) + config.max_new_tokens) * n for prompt, config, _, n in requests)
+    tokens = min(needed // 4, 700)
+    with Engine(model, EngineConfig(cache_tokens=tokens, page_tokens=16, **settings), tokenizer=tokenizer) as engine:
+        streams = []
+        for index, (prompt, config, adapter, n) in enumerate(requests):
+            made = engine.submit_choices(
+                prompt, n, config, adapter=adapter, key=index % 3, priority=rng.choice([0, 0, 1, -1])
+            )
+            streams += [(each, requests[index], choice) for choice, each in enumerate(made)]
+            if index > count // 3 and rng.random() < 0.3:  # some arrive later, others are read or cancelled before
+                for stream, _, _ in rng.sample(streams, min(len(streams), 2)):
+                    next(stream, None)
+                if rng.random() < 0.5:
+                    rng.choice(streams)[0].cancel()
+        pieces = [[*stream] for stream, _, _ in streams]
+        results = [stream.result for stream, _, _ in streams]
+        stats = engine.stats()
+        assert stats.waiting == stats.running == stats.failed == 0
+        assert stats.used_pages == stats.remembered_pages
+        assert stats.finished + stats.cancelled == len(streams)
+    for (_, (prompt, config, adapter, _), choice), result, rest in zip(streams, results, pieces, strict=True):
+        config = dataclasses.replace(config, seed=choice_seed(config.seed, choice))
+        expected = alone(model, tokenizer, prompt, config, adapter)
+        assert result.text.endswith("".join(piece.text for piece in rest))
+        if result.finish_reason == "cancelled":
+            length = len(result.token_ids)
+            assert result.token_ids == expected.token_ids[:length]
+            if expected.logprobs is not None:
+                assert result.logprobs == expected.logprobs[: len(result.logprobs)]
+            cut = result.text.rstrip("\ufffd")  # a character may have been incomplete
+            assert expected.text.startswith(cut) or config.stop
+        else:
+            assert told(result) == told(expected)
+    return stats, results
+
+
+class TestBits:
+    def test_each_of_many_requests_is_as_if_it_were_alone(self, adapted):
+        stats, results = run_many(adapted("float32"), adapted.tokenizer, 40, 0)
+        assert stats.preemptions > 0
+        assert any(result.accepted_tokens for result in results)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("form", ["float32", "bfloat16", "int8", "Q8_0", "Q4_1"])
+    def test_in_any_form_of_weights(self, adapted, form):
+        stats, _ = run_many(adapted(form), adapted.tokenizer, 60, 1, step_ms=2.0, step_tokens=40)
+        assert stats.preemptions > 0
+        run_many(adapted(form), adapted.tokenizer, 20, 2, prefix_bytes=0, step_tokens=7)
