@@ -1,4 +1,7 @@
-"""Tensors of PyTorch beside NumPy arrays; PyTorch is imported only where a caller has it or asks for it."""
+"""Tensors of PyTorch beside NumPy arrays.
+
+PyTorch is imported only if a caller has it or asks for it.
+"""
 
 from __future__ import annotations
 

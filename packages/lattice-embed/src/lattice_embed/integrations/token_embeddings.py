@@ -39,7 +39,7 @@ def refuse_for_tokens(precision: str, pool: object, device: object) -> None:
 def token_embeddings(
     service: NativeEmbeddingService, texts: Sequence[Any], batch_size: int, progress: bool | None
 ) -> list[Float32Array]:
-    """Return the array (tokens, width) of each text: the model's last states, special tokens included.
+    """Return the array (tokens, width) of each text: the model's last states, before pooling.
 
     Raises:
         InvalidTextError, TextTooLongError: a text, by its place.
