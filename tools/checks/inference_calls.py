@@ -115,6 +115,7 @@ calls(
         "encode": {"texts": ["a text"]},
         "count_tokens": {"texts": ["a text"]},
         "packed_tokens": {"texts": ["a text"]},
+        "token_vectors": {"texts": ["a text"]},
         "token_offsets": _text,
     },
 )

@@ -18,6 +18,7 @@ from lattice_embed import (
     InvalidTextError,
     LatticeEmbedError,
     NativeEmbeddingService,
+    TextTooLongError,
 )
 from lattice_embed.integrations import sentence_transformers as door_module
 from lattice_embed.integrations.sentence_transformers import SentenceEncoder
@@ -105,11 +106,53 @@ def test_prompts_go_before_the_text(files: Any, loader: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"precision": "int8"}, {"device": "cuda"}, {"output_value": "token_embeddings"}, {"output_value": None}]
+    "options", [{"precision": "int8"}, {"device": "cuda"}, {"output_value": "tokens"}, {"output_value": None}]
 )
 def test_option_that_does_not_exist_here_is_refused(files: Any, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(options))):
         SentenceEncoder("minilm").encode("a", **options)
+
+
+@pytest.mark.parametrize("options", [{"precision": "int8"}, {"device": ["cpu"]}, {"device": "cuda"}])
+def test_option_that_vectors_of_tokens_do_not_have_is_refused(files: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(options))):
+        SentenceEncoder("minilm").encode("a", output_value="token_embeddings", **options)
+
+
+@pytest.mark.model
+def test_vectors_of_tokens_are_those_that_are_pooled(
+    minilm: NativeEmbeddingService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encoder = SentenceEncoder(minilm)
+
+    def tokens_of(texts: Any, **options: Any) -> Any:
+        return encoder.encode(texts, output_value="token_embeddings", **options)
+
+    found = tokens_of(TEXTS, batch_size=3, prompt="find: ", truncate_dim=9, normalize_embeddings=True)
+    assert [array.shape for array in found] == [
+        (count, 384) for count in minilm.count_tokens(["find: " + text for text in TEXTS])
+    ]
+    pooled = np.stack([array.mean(axis=0) for array in found])
+    expected = minilm.encode(["find: " + text for text in TEXTS], normalize=False)
+    np.testing.assert_allclose(pooled, expected, atol=2e-6)
+    alone = tokens_of(TEXTS[0], prompt="find: ")
+    assert (type(alone), alone.tobytes()) == (np.ndarray, found[0].tobytes())
+    assert tokens_of([]) == []
+    assert tokens_of(LONG).shape == (256, 384)
+    pytest.importorskip("tqdm")
+    tokens_of(TEXTS, batch_size=3, show_progress_bar=True)
+    assert "3/3" in capsys.readouterr().err
+
+
+@pytest.mark.model
+def test_errors_of_vectors_of_tokens_name_the_text(minilm: NativeEmbeddingService) -> None:
+    with pytest.raises(InvalidTextError, match="text 40 is a int"):
+        SentenceEncoder(minilm).encode(["a"] * 40 + [5], output_value="token_embeddings")  # type: ignore[list-item]
+    with (
+        NativeEmbeddingService("minilm", truncate="error", max_tokens=9) as short,
+        pytest.raises(TextTooLongError, match="text 34 has 302 tokens; the limit is 9"),
+    ):
+        SentenceEncoder(short).encode(["a"] * 34 + [LONG], output_value="token_embeddings")
 
 
 def test_texts_are_checked_with_their_place(files: Any) -> None:

@@ -10,7 +10,9 @@ from typing import get_args
 from lattice_embed._version import __version__
 from lattice_embed.cli import backfill_options, store_options
 from lattice_embed.cli.store_options import add_truncate
+from lattice_inference.cli.completion import add_completion
 from lattice_inference.cli.options import add_device, thread_count
+from lattice_inference.errors import UnsupportedError
 from lattice_inference.precision import Precision
 
 __all__ = ["build_parser"]
@@ -280,6 +282,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     doctor = _add_command(commands, "doctor", "say what would be used: files, CPU, threads, versions", _DOCTOR_EXAMPLES)
     _add_json(doctor)
+    add_completion(commands, parser, "lattice-embed[completion]", UnsupportedError)
     return parser
 
 

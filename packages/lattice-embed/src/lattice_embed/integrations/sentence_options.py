@@ -23,9 +23,9 @@ REFUSED_OPTIONS: Mapping[str, str] = {
     "model_card_data": "no models are saved, so no cards are written",
     "backend": "the backend is our own kernels",
     "processing_kwargs": "these are keywords of another tokenizer: set max_seq_length",
-    "output_value": "token vectors are not kept; 'sentence_embedding' is given",
+    "output_value": "'sentence_embedding' and 'token_embeddings' are given",
 }
-"""Options that have one value here, and why."""
+"""Options that lack values here, and why."""
 
 _MISSING: Mapping[str, tuple[str, ...]] = {
     "nothing is trained here": (

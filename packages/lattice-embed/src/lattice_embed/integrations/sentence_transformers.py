@@ -6,7 +6,6 @@ It does not need that library.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -16,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_embed.argument_checks import check_flag, check_kind, check_list, check_word, shown
-from lattice_embed.arrays import plain_array
 from lattice_embed.catalogue import EmbeddingModel, Role
 from lattice_embed.encoding_pool import EncodingPool
 from lattice_embed.errors import InvalidInputError
@@ -27,6 +25,8 @@ from lattice_embed.integrations.sentence_options import (
     refuse_options,
 )
 from lattice_embed.integrations.service_choice import ModelOptions, choose_service
+from lattice_embed.integrations.tensors import as_operands, rows_of, tensor_of
+from lattice_embed.integrations.token_embeddings import refuse_for_tokens, token_embeddings, with_progress
 from lattice_embed.integrations.vector_precision import VECTOR_PRECISIONS, at_precision
 from lattice_embed.model_source import default_model
 from lattice_embed.native_service import NativeEmbeddingService
@@ -315,7 +315,8 @@ class SentenceEncoder:
             prompt: a prompt itself; it goes before ``prompt_name``.
             batch_size: texts that are computed at once; the vectors do not depend on it.
             show_progress_bar: show one on standard error.
-            output_value: ``"sentence_embedding"`` alone.
+            output_value: ``"token_embeddings"`` gives an array (tokens, width) for each text: the model's last states, of
+                special tokens, too. As there, they are neither cut nor scaled. They have no ``pool`` and no ``precision``.
             precision: ``"float32"``, or integers as sentence-transformers makes them: ``"int8"`` and ``"uint8"`` from the
                 range of each dimension in this call, ``"binary"`` and ``"ubinary"`` from the signs.
             convert_to_numpy: ``False`` gives a list of tensors; needs PyTorch.
@@ -339,7 +340,7 @@ class SentenceEncoder:
             raise InvalidInputError(f"encode has no option {', '.join(options)}: leave it out")
         if (inputs is None) == (sentences is None):
             raise InvalidInputError("pass a text or a list of texts as inputs, or by its earlier name sentences")
-        refuse_options({"output_value": output_value}, ("sentence_embedding",))
+        refuse_options({"output_value": output_value}, ("sentence_embedding", "token_embeddings"))
         refuse_options({"processing_kwargs": processing_kwargs}, (None, {}))
         precision = "float32" if precision is None else precision
         check_choice("precision", precision, VECTOR_PRECISIONS)
@@ -355,6 +356,13 @@ class SentenceEncoder:
         prefix = self._prompt(prompt, prompt_name)
         if prefix:
             texts = [prefix + text if isinstance(text, str) else text for text in texts]
+        as_tensors = convert_to_tensor or not convert_to_numpy
+        if output_value == "token_embeddings":
+            refuse_for_tokens(precision, pool, device)
+            check_device(device)
+            tokens = token_embeddings(self.service, texts, batch_size, show_progress_bar)
+            arrays = list(map(tensor_of, tokens)) if as_tensors else tokens
+            return arrays[0] if single else arrays
         cuts = dimensions is not None and dimensions < self.service.model_config().dimensions
         normalize = (normalize_embeddings and not cuts) or self.service.normalizes
         with self._pool(pool, device) as processes:
@@ -364,10 +372,8 @@ class SentenceEncoder:
             if normalize_embeddings:
                 normalize_rows(vectors, out=vectors)
         made = at_precision(vectors, precision)  # type: ignore[arg-type]  # it was checked
-        if convert_to_tensor or not convert_to_numpy:
-            import torch
-
-            tensor = torch.from_numpy(made)
+        if as_tensors:
+            tensor = tensor_of(made)
             if single:
                 return tensor[0]
             return tensor if convert_to_tensor else list(tensor)
@@ -438,8 +444,8 @@ class SentenceEncoder:
             float32 array, or a tensor if one of the operands is a tensor or a list of tensors.
         """
         check_one_space(embeddings1, embeddings2)
-        scores = self._scores(_rows(embeddings1), _rows(embeddings2))
-        return _like(scores, embeddings1, embeddings2)
+        scores = self._scores(rows_of(embeddings1), rows_of(embeddings2))
+        return as_operands(scores, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Return the similarity of each row with its counterpart, (n,).
@@ -447,12 +453,12 @@ class SentenceEncoder:
         Arrays or tensors, as :meth:`similarity`.
         """
         check_one_space(embeddings1, embeddings2)
-        first, second = _rows(embeddings1), _rows(embeddings2)
+        first, second = rows_of(embeddings1), rows_of(embeddings2)
         if len(first) != len(second):
             raise InvalidInputError(f"{len(first)} rows cannot be paired with {len(second)} rows one to one")
         pairs = zip(first, second, strict=True)
         scores = np.array([self._scores(one[None], other[None])[0, 0] for one, other in pairs], np.float32)
-        return _like(scores, embeddings1, embeddings2)
+        return as_operands(scores, embeddings1, embeddings2)
 
     # Closing
 
@@ -488,11 +494,7 @@ class SentenceEncoder:
         else:
             size, unit = pool.chunk_size(len(texts), chunk_size), "Chunks"
             parts = pool.embed_chunks(texts, normalize=normalize, batch_size=batch_size, chunk_size=size)
-        if progress and sys.stderr is not None:  # None: a process without a console
-            from tqdm import tqdm
-
-            parts = tqdm(parts, total=-(-len(texts) // size), desc=unit)
-        arrays = list(parts)
+        arrays = list(with_progress(parts, -(-len(texts) // size), unit, progress))
         if arrays:
             return np.concatenate(arrays)
         return np.empty((0, self.service.model_config().dimensions), np.float32)
@@ -563,28 +565,3 @@ def _dimension_of_files(service: NativeEmbeddingService) -> int | None:
     path = service.directory / "config_sentence_transformers.json"
     value = load_json_object(path).get("truncate_dim") if path.is_file() else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _is_tensor(value: object) -> bool:
-    torch: Any = sys.modules.get("torch")  # who has a tensor has imported it
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
-def _holds_tensors(embeddings: Any) -> bool:
-    return _is_tensor(embeddings) or (isinstance(embeddings, list) and bool(embeddings) and _is_tensor(embeddings[0]))
-
-
-def _rows(embeddings: Any) -> npt.NDArray[Any]:
-    if _holds_tensors(embeddings):
-        torch: Any = sys.modules["torch"]
-        tensor = embeddings if _is_tensor(embeddings) else torch.stack(embeddings)
-        embeddings = tensor.detach().cpu().float().numpy()
-    return np.atleast_2d(plain_array(embeddings, "embeddings"))
-
-
-def _like(scores: Float32Array, *operands: Any) -> Any:
-    """Return scores as a tensor if an operand is one."""
-    if not any(_holds_tensors(operand) for operand in operands):
-        return scores
-    torch: Any = sys.modules["torch"]
-    return torch.from_numpy(scores)

@@ -7,6 +7,8 @@ import importlib
 from collections.abc import Callable
 
 from lattice_fann._version import __version__
+from lattice_fann.cli.completion import add_completion
+from lattice_fann.errors import UnsupportedError
 
 __all__ = ["build_parser"]
 
@@ -70,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     info.add_argument("model", metavar="MODEL", help="a network file of any format that is read")
     info.add_argument("--json", action="store_true", help="print one JSON object")
     _add_bench(commands)
+    add_completion(commands, parser, "lattice-fann[completion]", UnsupportedError)
     return parser
 
 

@@ -11,6 +11,8 @@ It is imported only when its command is called (or its help is printed), so it m
 
 from __future__ import annotations
 
+from lattice_inference.cli.completion import SUMMARY
+
 __all__ = ["COMMANDS"]
 
 #: Name and summary. A new command is one line here and its module.
@@ -26,4 +28,5 @@ COMMANDS: dict[str, str] = {
     "tokenize": "turn texts into token ids",
     "detokenize": "turn token ids back into a text",
     "doctor": "say what would be used, and whether a model fits into memory",
+    "completion": SUMMARY,
 }

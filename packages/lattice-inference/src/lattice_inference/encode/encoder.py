@@ -18,6 +18,7 @@ from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.encode.text_model import TextModel
 from lattice_inference.encode.text_program import TextProgram
+from lattice_inference.encode.token_program import TokenProgram
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError
 from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles, find_model
@@ -201,12 +202,7 @@ class Encoder(TextModel):
             limit = check_limit(max_tokens, least=_LEAST_TOKENS, most=self.max_tokens)
         packed = self._tokens(self._prepare(texts, prompt), limit, special_tokens_in_text)
         if truncate == "error" and packed.truncated.any():
-            index = int(np.argmax(packed.truncated))
-            told = "the model takes" if max_tokens is None else "max_tokens is"
-            raise TextTooLongError(
-                f"text {index} has {int(packed.token_counts[index])} tokens and {told} {limit}: "
-                "shorten it, or pass truncate='right'"
-            )
+            raise _too_long(packed, limit, is_models=max_tokens is None)
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
         output = "normalized" if wants_unit else "pooled"
         if self._recipe.words_only and not lengths.all():
@@ -225,6 +221,46 @@ class Encoder(TextModel):
             run, digest = partial(self._program.run, adapter=attached), attached.sha256
         return run(packed, output) if self._cache is None else self._cache.run(packed, output, run, digest)
 
+    def token_vectors(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str = "",
+        truncate: Truncate = "right",
+        special_tokens_in_text: bool | None = None,
+        max_tokens: int | None = None,
+    ) -> list[npt.NDArray[np.float32]]:
+        """Return the vectors of each text's tokens: the model's last states, before pooling.
+
+        They have the width of the model's states, not always :attr:`dimension`, and are not scaled to length 1. Adapters and
+        the cache have no part in them. The first call opens the model's files again; a GPU gets the weights a second time.
+
+        Args:
+            texts, prompt, truncate, special_tokens_in_text, max_tokens: as in :meth:`encode`. The rows of a text are those
+                of its :meth:`packed_tokens`, special tokens included.
+
+        Returns:
+            A float32 array (tokens, width) for each text; they are parts of one array.
+
+        Raises:
+            InvalidInputError, TextTooLongError, NonFiniteError: as :meth:`encode`.
+            ModelNotFoundError, CheckpointError: at the first call, the model's files are gone or were changed.
+        """
+        self._program.check_open()
+        check_choice("truncate", truncate, ("right", "error"))
+        limit = self._limit_of(max_tokens)
+        packed = self._tokens(self._prepare(texts, prompt), limit, special_tokens_in_text)
+        if truncate == "error" and packed.truncated.any():
+            raise _too_long(packed, limit, is_models=max_tokens is None)
+        return self._program.token_rows(packed)
+
+    def _limit_of(self, max_tokens: int | None) -> int:
+        return (
+            self.max_tokens
+            if max_tokens is None
+            else check_limit(max_tokens, least=_LEAST_TOKENS, most=self.max_tokens)
+        )
+
     def count_tokens(
         self, texts: Sequence[str], *, prompt: str = "", special_tokens_in_text: bool | None = None
     ) -> npt.NDArray[np.int32]:
@@ -237,10 +273,7 @@ class Encoder(TextModel):
         Raises:
             InvalidInputError: as :meth:`encode`.
         """
-        limit = self.max_tokens
-        if max_tokens is not None:
-            limit = check_limit(max_tokens, least=_LEAST_TOKENS, most=self.max_tokens)
-        return self._tokens(self._prepare(texts, prompt), limit, None)
+        return self._tokens(self._prepare(texts, prompt), self._limit_of(max_tokens), None)
 
     def _tokens(self, texts: Sequence[str], limit: int | None, special_tokens_in_text: bool | None) -> PackedEncoding:
         """Return the tokens of texts, cut to ``limit`` and then ended as the model wants them."""
@@ -426,7 +459,7 @@ def load_encoder(
         files=files,
         snapshot=snapshot,
         tokenizer=tokenizer,
-        program=TextProgram(program, config, files.directory),
+        program=TextProgram(program, config, files.directory, TokenProgram(opened, program, snapshot, config)),
         recipe=recipe,
         precision=precision,
         calibration=calibration,
@@ -437,6 +470,14 @@ def load_encoder(
     if cache is not None and cache is not False:
         encoder._keep_vectors(cache)
     return encoder
+
+
+def _too_long(packed: PackedEncoding, limit: int, *, is_models: bool) -> TextTooLongError:
+    index = int(np.argmax(packed.truncated))
+    told = "the model takes" if is_models else "max_tokens is"
+    return TextTooLongError(
+        f"text {index} has {int(packed.token_counts[index])} tokens and {told} {limit}: shorten it, or pass truncate='right'"
+    )
 
 
 def _check_options(pooling: object, normalize: object, max_tokens: object, cache: object) -> None:

@@ -25,6 +25,7 @@ from lattice_inference.models.family import TextConfig
 from lattice_inference.tokenizer import PackedEncoding
 
 if TYPE_CHECKING:
+    from lattice_inference.encode.token_program import TokenProgram
     from lattice_inference.lora.attached_adapter import AttachedAdapter
 
 __all__ = ["TextProgram", "batch_of_texts", "gives_token_types", "reads_token_types", "steps_of_texts"]
@@ -47,18 +48,22 @@ class TextProgram:
         program: the compiled program.
         config: the model's configuration, which says how positions are counted.
         directory: where the weights came from, for messages.
+        tokens: gives the vectors of single tokens; closed with this.
 
     Attributes:
         threads: the most threads that a call may use; ``None`` is all of the process's pool.
     """
 
-    def __init__(self, program: BackendProgram, config: TextConfig, directory: Path) -> None:
+    def __init__(
+        self, program: BackendProgram, config: TextConfig, directory: Path, tokens: TokenProgram | None = None
+    ) -> None:
         self._program: BackendProgram | None = program
         self.threads: int | None = program.threads
         self.device: str = program.device
         self.device_identity: str | None = program.device_identity
         self._config = config
         self._directory = directory
+        self._tokens = tokens
         self._reads_token_types = reads_token_types(config, directory)
 
     def check_open(self) -> None:
@@ -71,6 +76,8 @@ class TextProgram:
         program, self._program = self._program, None
         if program is not None:
             program.close()
+        if self._tokens is not None:
+            self._tokens.close()
 
     @property
     def numerics(self) -> str | None:
@@ -90,6 +97,8 @@ class TextProgram:
         """Give the memory that steps left behind back to the operating system."""
         if self._program is not None:
             self._program.trim()
+        if self._tokens is not None:
+            self._tokens.trim()
 
     def run(
         self, packed: PackedEncoding, output: str, adapter: AttachedAdapter | None = None
@@ -124,6 +133,26 @@ class TextProgram:
             results[rows] = self._finish(pending, rows, output)
         return results
 
+    def token_rows(self, packed: PackedEncoding) -> list[npt.NDArray[np.float32]]:
+        """Return the vectors of each text's tokens, before pooling; raises as :meth:`run`."""
+        assert self._tokens is not None  # an encoder has them
+        return self._tokens.run(packed)
+
+    def run_tokens(self, packed: PackedEncoding, output: str) -> npt.NDArray[np.float32]:
+        """Return one row of ``output`` a token, in the order of the tokens; raises as :meth:`run`."""
+        program, bounds = self._open(), packed.cu_seqlens
+        lengths = bounds[1:] - bounds[:-1]
+        results = np.empty((len(packed.token_ids), program.program.outputs[output].width), np.float32)
+        for rows in steps_of_texts(bounds, program.step_tokens):
+            check_cancelled()
+            texts = np.repeat(rows, lengths[rows])  # of each row of the step
+            found = self._finish(self._submit(program, packed, rows, output, None), texts, output)
+            first = 0
+            for row in rows.tolist():
+                results[bounds[row] : bounds[row + 1]] = found[first : first + lengths[row]]
+                first += lengths[row]
+        return results
+
     def _open(self) -> BackendProgram:
         program = self._program
         if program is None:
@@ -156,11 +185,11 @@ class TextProgram:
         return as_adapting(program).submit(batch, outputs=(output,), adapters=[adapter.prepared])
 
     def _finish(self, pending: Pending, rows: npt.NDArray[np.intp], output: str) -> npt.NDArray[np.float32]:
-        """Return the results of a step for the texts ``rows``."""
+        """Return the results of a step; ``rows`` are the texts that they are of."""
         try:
             return pending.wait()[output]
         except NonFiniteError as error:
-            bad = tuple(int(rows[row]) for row in error.rows)
+            bad = tuple(dict.fromkeys(int(rows[row]) for row in error.rows))
             raise NonFiniteError(
                 f"the result for text {bad[0]} holds NaN or infinity: the weights in {self._directory} are damaged", bad
             ) from error

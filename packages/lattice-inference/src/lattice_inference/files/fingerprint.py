@@ -65,10 +65,11 @@ class ModelSnapshot:
                 break  # taken away: the comparison below says so
             encoded = os.fsencode(name)
             digest.update(len(encoded).to_bytes(8, "little") + encoded + content)
-        self._check_unchanged()
+        self.check_unchanged()
         return digest.hexdigest()[:32]
 
-    def _check_unchanged(self) -> None:
+    def check_unchanged(self) -> None:
+        """Raise CheckpointError if a file was changed or taken away since the snapshot."""
         before, now = dict(self.files), dict(ModelSnapshot.take(self.model).files)
         for name in sorted(before.keys() | now.keys()):
             if before.get(name) != now.get(name):

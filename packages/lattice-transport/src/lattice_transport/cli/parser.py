@@ -7,6 +7,8 @@ import importlib
 from collections.abc import Callable
 
 from lattice_transport._version import __version__
+from lattice_transport.cli.completion import add_completion
+from lattice_transport.errors import MissingDependencyError
 
 __all__ = ["build_parser"]
 
@@ -130,6 +132,7 @@ def build_parser() -> argparse.ArgumentParser:
     mean.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the vectors to start from (default: 0)")
     mean.add_argument("--output", required=True, metavar="FILE.npy", help="where the vectors or weights go")
     _add_common(mean)
+    add_completion(commands, parser, "lattice-transport[completion]", MissingDependencyError)
     return parser
 
 

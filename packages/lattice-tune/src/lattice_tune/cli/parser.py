@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 
+from lattice_inference.cli.completion import add_completion
 from lattice_tune._version import __version__
+from lattice_tune.errors import MissingDependencyError
 
 __all__ = ["build_parser"]
 
@@ -32,4 +34,5 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for group in _GROUPS:
         importlib.import_module(f"lattice_tune.cli.{group}").add_commands(commands)
+    add_completion(commands, parser, "lattice-tune[completion]", MissingDependencyError)
     return parser
