@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lattice_inference.backends.gpu.device import GpuDevice
+from lattice_inference.backends.gpu.expert_ops import expand_experts
 from lattice_inference.backends.gpu.fusing import join_gates, join_rope_and_write
 from lattice_inference.backends.gpu.lowering import IN_PLACE, check_ops, lower
 from lattice_inference.backends.gpu.program import GpuProgram
@@ -85,12 +86,12 @@ class GpuBackend:
             UnsupportedError: no kernel computes one of its ops.
             DeviceMemoryError: the device has no room for the weights.
         """
-        check_ops(program)
+        check_ops(expand_experts(program))
         forms = GpuWeightForms(self.precision, source)
         rules = BIT_NEUTRAL_RULES if self.fused else ()
 
         def rewrite(program: Program) -> Program:
-            cut = forms.cut(program)
+            cut = expand_experts(forms.cut(program))
             if not self.fused:
                 return cut
             return join_gates(join_rope_and_write(cut), lambda ref: forms.nbytes(ref) <= self._limit)
@@ -124,7 +125,7 @@ class GpuBackend:
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
         """Return what each weight of ``program`` would take on the device; no weight is read."""
         forms = GpuWeightForms(self.precision, source)
-        fused = forms.cut(fuse(program, BIT_NEUTRAL_RULES if self.fused else ()))
+        fused = expand_experts(forms.cut(fuse(program, BIT_NEUTRAL_RULES if self.fused else ())))
         return GpuWeights(fused, source, forms, None, self._limit).sizes()
 
     def file_forms(self, program: Program, source: TensorSource) -> Mapping[WeightRef, FileForm]:
