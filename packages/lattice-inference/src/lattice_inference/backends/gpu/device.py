@@ -28,8 +28,9 @@ ByteArray = npt.NDArray[np.uint8]
 Constants = tuple[tuple[str, int | str], ...]
 """What a kernel is specialised for: names and values, sorted."""
 
-BindingKind = Literal["step", "weights", "pages"]
-"""Which buffers a set of bindings holds: arena, inputs and records; weight, scales and bias; keys and values."""
+BindingKind = Literal["step", "weights", "pages", "slots"]
+"""Which buffers a set of bindings holds: arena, inputs and records; weight, scales and bias; keys and values; a layer's
+slots and two vectors."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,9 @@ def _expanded(op: Op) -> Iterator[Op]:
     yield Op("linear_grouped", (x, routes, groups), {"weight": weights["up"]}, (up,), of_rows)
     yield Op("silu_mul", (gate, up), {}, (wide,))
     back = view("back", each * hidden)
-    yield Op("linear_grouped", (wide, routes, groups), {"weight": weights["down"]}, (back,), {**counts, "is_sent": True})
+    yield Op(
+        "linear_grouped", (wide, routes, groups), {"weight": weights["down"]}, (back,), {**counts, "is_sent": True}
+    )
     if "shared_router" not in weights:
         yield Op("moe_add", (back, routes), {}, (y,), counts)
         return

@@ -23,10 +23,10 @@ class Lowering:
 
     Attributes:
         angles: for each op of angles so far, its frequencies and its scale.
+        angle_tables: how many ops of angles there are.
         given: names of rows of floats that the caller gives, in order.
         is_encoder: whether kernels of many rows serve always, so that a row has the same bits alone and in company.
         queries: rows of a tile of attention.
-        sites: sites of adapters that a ``low_rank`` was met for.
         subgroups: 1 where kernels add up over subgroups.
         weights: the weights on the device.
     """
@@ -36,6 +36,7 @@ class Lowering:
         self.subgroups = int(has_subgroups)
         self.is_encoder = not (program.kv_specs or program.recurrent_specs)
         self.angles: list[tuple[WeightRef, float]] = []
+        self.angle_tables = sum(op.kind == "rope_angles" for op in program.ops)
         self.given: list[str] = []
         self.queries = _queries(program, is_software=is_software)
 

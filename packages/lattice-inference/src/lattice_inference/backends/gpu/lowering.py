@@ -14,11 +14,13 @@ from lattice_inference.backends.gpu.expert_lowering import EXPERT_LOWERINGS
 from lattice_inference.backends.gpu.fusing import GATED_LINEAR, ROTATED_WRITE
 from lattice_inference.backends.gpu.kernel_call import NO_PAGES, WORKGROUP, KernelCall, Launch
 from lattice_inference.backends.gpu.launches import Choose, Lowering, elements, groups
+from lattice_inference.backends.gpu.recurrent_lowering import RECURRENT_LOWERINGS
+from lattice_inference.backends.gpu.slots import MOST_STATE_DIM
 from lattice_inference.backends.gpu.step_inputs import FEW_ROWS, HEADER, HEADER_WORDS, StepShape
 from lattice_inference.backends.gpu.weights import GpuWeights, WeightPart
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.fusion import ACTIVATIONS
-from lattice_inference.graph.program import Op, Program, View, WeightRef
+from lattice_inference.graph.program import Op, Program, Rows, View, WeightRef
 
 __all__ = ["IN_PLACE", "LoweredProgram", "check_ops", "lower"]
 
@@ -45,12 +47,14 @@ class LoweredProgram:
     Attributes:
         calls: in order.
         angles: for each op of angles, its frequencies and its scale, as the host works them out.
+        given: names of the rows of floats that the caller gives; their tables follow those of angles.
         queries: rows of a tile of attention of many rows.
         scratch_width: floats that attention of few rows needs for each row and segment of keys.
     """
 
     calls: tuple[KernelCall, ...]
     angles: tuple[tuple[WeightRef, float], ...]
+    given: tuple[str, ...]
     queries: int
     scratch_width: int
 
@@ -65,8 +69,8 @@ def check_ops(program: Program) -> None:
         head_dim = op.attributes.get("head_dim", 0)
         if "attention" in op.kind and int(head_dim) > MAX_HEAD_DIM:
             raise UnsupportedError(f"heads of attention have at most {MAX_HEAD_DIM} dimensions here, not {head_dim}")
-    if program.recurrent_specs:
-        raise UnsupportedError("GPU backends keep no recurrent state: load the model with device='cpu'")
+        if op.kind == "gated_delta_rule" and int(op.attributes["key_dim"]) > MOST_STATE_DIM:
+            raise UnsupportedError(f"keys of recurrent state have at most {MOST_STATE_DIM} dimensions here")
 
 
 def lower(program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool) -> LoweredProgram:
@@ -78,7 +82,9 @@ def lower(program: Program, weights: GpuWeights, *, has_subgroups: bool, is_soft
         for op in program.ops
         if op.kind == "paged_attention"
     ]
-    return LoweredProgram(tuple(calls), tuple(lowering.angles), lowering.queries, max(widths, default=0))
+    return LoweredProgram(
+        tuple(calls), tuple(lowering.angles), tuple(lowering.given), lowering.queries, max(widths, default=0)
+    )
 
 
 def _embed_rows(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
@@ -196,6 +202,25 @@ def _rope_angles(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     yield KernelCall(y.rows, {"y": y}, elements("copy_rows", y.width, FROM_STEP=1), {"n": y.width, "section": section})
 
 
+def _given_rows(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
+    y = op.outputs[0]
+    section = HEADER_WORDS + lowering.angle_tables + len(lowering.given)
+    lowering.given.append(str(op.attributes["name"]))
+    yield KernelCall(y.rows, {"y": y}, elements("copy_rows", y.width, FROM_STEP=1), {"n": y.width, "section": section})
+
+
+def _low_rank(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
+    y, x = op.inputs
+    constants = sorted_constants({"ROWS_OF": (Rows.TOKENS, Rows.SEQUENCES, Rows.LOGIT_ROWS).index(y.rows)})
+    yield KernelCall(
+        y.rows,
+        {"x": x, "y": y},
+        lambda rows, _: Launch("low_rank", constants, rows) if rows else None,
+        {"k": x.width, "n": y.width},
+        site=str(op.attributes["site"]),
+    )
+
+
 def _gather_rows(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
     fields = {"n": y.width, "section": HEADER["LOGIT_ROWS"]}
@@ -300,5 +325,8 @@ _LOWERINGS: Mapping[str, Callable[[Op, Lowering], Iterator[KernelCall]]] = {
     ROTATED_WRITE: _kv_write,
     "paged_attention": _paged_attention,
     "attention": _attention,
+    "given_rows": _given_rows,
+    "low_rank": _low_rank,
     **EXPERT_LOWERINGS,
+    **RECURRENT_LOWERINGS,
 }

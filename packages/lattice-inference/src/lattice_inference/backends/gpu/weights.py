@@ -29,7 +29,7 @@ from lattice_inference.graph.cutting import cut_linear
 from lattice_inference.graph.program import Op, Program, View, WeightRef
 from lattice_inference.precision import Precision
 
-__all__ = ["BLOCKS_AS_STORED", "ResidentWeight", "GpuWeights", "GpuWeightForms", "WeightPart"]
+__all__ = ["BLOCKS_AS_STORED", "ResidentWeight", "GpuWeights", "GpuWeightForms", "WeightPart", "upload_pieces"]
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -183,14 +183,16 @@ class GpuWeights:
         pieces = _pieces(ref, form, source, scales)
         parts = []
         if rows <= most:
-            parts.append(WeightPart(_upload(device, rows * row_bytes, pieces), 0, rows))
+            parts.append(WeightPart(upload_pieces(device, rows * row_bytes, pieces), 0, rows))
         else:
             whole = list(pieces)
             for first in range(0, rows, most):
                 count = min(most, rows - first)
-                parts.append(WeightPart(_upload(device, count * row_bytes, _rows(whole, first, count)), first, count))
+                parts.append(
+                    WeightPart(upload_pieces(device, count * row_bytes, _rows(whole, first, count)), first, count)
+                )
         scale_bytes = sum(part.size for part in scales)
-        return ResidentWeight(form, tuple(parts), _upload(device, scale_bytes, scales) if scales else None)
+        return ResidentWeight(form, tuple(parts), upload_pieces(device, scale_bytes, scales) if scales else None)
 
 
 def _pieces(ref: WeightRef, form: str, source: TensorSource, scales: list[ByteArray]) -> Iterator[ByteArray]:
@@ -229,7 +231,7 @@ def _rows(pieces: Sequence[ByteArray], first: int, count: int) -> Iterator[ByteA
         begin += len(piece)
 
 
-def _upload(device: GpuDevice, nbytes: int, pieces: Iterable[ByteArray]) -> GpuBuffer:
+def upload_pieces(device: GpuDevice, nbytes: int, pieces: Iterable[ByteArray]) -> GpuBuffer:
     """Return a buffer with the bytes of ``pieces``, and a word more that kernels may read.
 
     Kernels ignore what they read there. Pieces of whole words go up one by one.

@@ -42,6 +42,7 @@ _LAYOUTS: dict[BindingKind, tuple[str, ...]] = {
     "step": ("storage", "read-only-storage", "uniform"),
     "weights": ("read-only-storage",) * 3,
     "pages": ("storage",) * 2,
+    "slots": ("storage", "read-only-storage", "read-only-storage"),
 }
 
 

@@ -20,11 +20,11 @@ class KernelSource:
 
     Attributes:
         parts: files that stand before its own, in order; ``"FORMAT"`` is that of the weights' format.
-        bindings: its own buffers beside those of the step: weights, pages, or none.
+        bindings: its own buffers beside those of the step: weights, pages, slots, or none.
     """
 
     parts: tuple[str, ...] = ()
-    bindings: Literal["weights", "pages"] | None = None
+    bindings: Literal["weights", "pages", "slots"] | None = None
 
 
 _WEIGHTS = ("weights", "FORMAT")
@@ -45,6 +45,10 @@ KERNELS = {
     "linear_grouped_few": KernelSource((*_WEIGHTS, "expert_pairs"), "weights"),
     "linear_grouped_tiled": KernelSource((*_WEIGHTS, "expert_pairs"), "weights"),
     "moe_add": KernelSource(("vector_math",)),
+    "low_rank_down": KernelSource(("weights", "adapters"), "weights"),
+    "low_rank_up": KernelSource(("weights", "adapters"), "weights"),
+    "short_conv": KernelSource(("recurrent",), "slots"),
+    "gated_delta_rule": KernelSource(("vector_math", "recurrent"), "slots"),
     "attention_few": KernelSource(("vector_math", "kv", "attention_keys"), "pages"),
     "attention_merge": KernelSource(("vector_math",)),
     "attention_tiled": KernelSource(("vector_math", "kv", "attention_keys"), "pages"),
