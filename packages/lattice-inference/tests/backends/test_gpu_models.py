@@ -14,6 +14,7 @@ import qwen35_files
 from drawn_adapters import write_adapter
 from drawn_checkpoints import draw_ids, write_directory
 from lattice_inference import Extension, GenerateConfig, Session, SessionConfig, load_cross_encoder, load_model
+from lattice_inference.cli import main
 from lattice_inference.state.hidden_rows import HiddenRows
 from qwen35_gguf import write_gguf_py
 
@@ -136,3 +137,18 @@ def test_an_attached_adapter_of_a_classifier_gives_the_scores_of_peft(tmp_path):
         got = scorer.score_pairs(pairs, activation="identity", adapter="mine")
         assert np.abs(np.ravel(got) - np.ravel(stored("lora")["bert-plain attached"])).max() <= 1e-5
         assert (scorer.score_pairs(pairs, activation="identity") == before).all()
+
+
+def test_doctor_weighs_a_model_for_the_device(tmp_path, capsys):
+    path = qwen3_moe_files.write(tmp_path / "m", qwen3_moe_files.CASES["moe"])
+    assert main(["doctor", str(path), "--device", "wgpu", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    with load_model(path, device="wgpu", precision="float32") as model:
+        kept = sum(size.nbytes for size in model.weight_sizes)
+        assert report["device"]["name"] == model.device_name
+    sizes = {each["precision"]: each["weights_bytes"] for each in report["precisions"]}
+    assert sizes["float32"] == kept
+    assert set(sizes) == {"stored", "float32", "bfloat16"}
+    assert report["device"]["runs"] == "yes"
+    assert report["device"]["largest_weight_parts"] == 1
+    assert {each["fits"] for each in report["precisions"]} == {None}

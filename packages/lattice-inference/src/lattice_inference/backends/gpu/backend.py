@@ -88,7 +88,7 @@ class GpuBackend:
             UnsupportedError: no kernel computes one of its ops.
             DeviceMemoryError: the device has no room for the weights.
         """
-        check_ops(expand_experts(program))
+        self.check(program)
         forms = GpuWeightForms(self.precision, source)
         sites = linear_sites(program)
         plain = self._compiled(program, forms, {})
@@ -109,6 +109,11 @@ class GpuBackend:
             sites,
             lambda: plan(self._compiled(program, forms, sites)),
         )
+
+    @staticmethod
+    def check(program: Program) -> None:
+        """Raise UnsupportedError for an op of ``program``, or a size of one, that no kernel computes."""
+        check_ops(expand_experts(program))
 
     def _compiled(
         self, program: Program, forms: GpuWeightForms, sites: Mapping[str, tuple[int, int]]
