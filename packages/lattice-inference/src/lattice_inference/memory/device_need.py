@@ -37,7 +37,10 @@ class DeviceNeed:
 
     @property
     def fits(self) -> bool | None:
-        """False if a layer's keys are above what the device binds; else None: Vulkan says not how much memory is free."""
+        """False if a layer's keys are above what the device binds, else None.
+
+        Vulkan does not say how much memory is free.
+        """
         return False if self.largest_keys_bytes > self.binding_bytes else None
 
 

@@ -38,7 +38,9 @@ class _Layers:
 
 
 class GpuState:
-    """``pages`` pages of ``page_tokens`` tokens for every layer of ``specs``, and slots for recurrent layers.
+    """``pages`` pages of ``page_tokens`` tokens for every layer, and slots.
+
+    Layers are those of ``specs``; slots are for recurrent layers.
 
     Memory is taken as pages come into use: pages are dealt from the lowest number, so buffers of the highest one that was
     used suffice. Thread-safe.

@@ -196,7 +196,10 @@ class GpuWeights:
 
 
 def _pieces(ref: WeightRef, form: str, source: TensorSource, scales: list[ByteArray]) -> Iterator[ByteArray]:
-    """Yield the bytes of a weight's rows, those of a stack a matrix at a time; ``scales`` gets what stands beside them."""
+    """Yield the bytes of a weight's rows, those of a stack a matrix at a time.
+
+    ``scales`` gets what stands beside them.
+    """
     for matrix in ref.matrices():
         if form in _SCALED:
             integers = read_int8(matrix, source)
