@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.gpu.adapter import GpuAdapter
-from lattice_inference.backends.gpu.device import Bindings, Dispatch, GpuBuffer, GpuDevice, Reading, Span
+from lattice_inference.backends.gpu.device import Bindings, Dispatch, GpuBuffer, GpuDevice, Prepared, Reading, Span
 from lattice_inference.backends.gpu.kernel_call import NO_PAGES, RecordTemplate
 from lattice_inference.backends.gpu.lowering import LoweredProgram
 from lattice_inference.backends.gpu.record import RECORD_STRIDE
@@ -57,7 +57,7 @@ class _Resources:
     records: GpuBuffer | None = None
     step: Bindings | None = None
     choices: _Choices | None = None  # of the records and dispatches below
-    dispatches: tuple[Dispatch, ...] = ()
+    dispatches: Prepared | None = None
 
 
 class GpuPlan:
@@ -148,9 +148,9 @@ class GpuPlan:
         if shape.is_short:
             scratch_bytes = max(scratch_bytes, 4 * shape.tokens * shape.segments * self._lowered.scratch_width)
         step = self._buffers(shape, slots_bytes + scratch_bytes, words)
-        self._choose(_Choices(shape, pages, slots, tuple(used)), offsets, slots_bytes)
+        dispatches = self._choose(_Choices(shape, pages, slots, tuple(used)), offsets, slots_bytes)
         spans, parts = self._spans(outputs, offsets, counts)
-        return self._device.submit(step, self._resources.dispatches, spans), parts
+        return self._device.submit(step, dispatches, spans), parts
 
     def _buffers(self, shape: StepShape, arena_bytes: int, words: npt.NDArray[np.uint32]) -> Bindings:
         """Return the bindings of a step, whose words are on their way."""
@@ -174,11 +174,11 @@ class GpuPlan:
         self._device.upload(step_buffer, words.view(np.uint8))
         return step
 
-    def _choose(self, choices: _Choices, offsets: Sequence[int], slots_bytes: int) -> None:
+    def _choose(self, choices: _Choices, offsets: Sequence[int], slots_bytes: int) -> Prepared:
         """Prepare records and dispatches; those of equal choices are there already."""
         resources = self._resources
-        if choices == resources.choices:
-            return
+        if choices == resources.choices and resources.dispatches is not None:
+            return resources.dispatches
         resources.choices = None  # until all of what follows is done
         shape, pages, slots, adapters = choices
         assert resources.records is not None
@@ -201,7 +201,8 @@ class GpuPlan:
                 bindings = self._no_pages if call.layer == NO_PAGES else pages[call.layer]
             kernel = self._device.kernel(launch.kernel, launch.constants)
             dispatches.append(Dispatch(kernel, bindings, index, launch.groups))
-        resources.dispatches, resources.choices = tuple(dispatches), choices
+        resources.dispatches, resources.choices = self._device.prepare(dispatches), choices
+        return resources.dispatches
 
     def _bound_slots(self, slots: tuple[GpuBuffer, ...]) -> dict[int, Bindings]:
         """Return the bindings of each call that has recurrent state, by its number."""
