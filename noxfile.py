@@ -390,7 +390,7 @@ def wgpu(session: nox.Session) -> None:
     session.install("--no-deps", DECODER_MODEL)
     environment = {**TEST_ENVIRONMENT, "LATTICE_WGPU_SOFTWARE": "1", "LATTICE_REQUIRE_WGPU": "1"}
     folder = "packages/lattice-inference/tests/backends"
-    arguments = session.posargs or [folder, "-k", "wgpu or gpu"]
+    arguments = session.posargs or [folder, "benchmarks/tests/test_gpu_script.py", "-k", "wgpu or gpu"]
     workers = ("-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "1200")
     session.run("python", "-m", "pytest", "-q", "--all", *workers, *arguments, env=environment)
 

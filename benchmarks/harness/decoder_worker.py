@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,16 +31,21 @@ from harness.decoder_peers import MlxDecoder, OllamaDecoder, TorchDecoder, Torch
 from harness.decoders import Decoder
 from harness.worker import peak_resident_bytes
 
+if TYPE_CHECKING:
+    from lattice_inference.device_name import DeviceName
+
 __all__ = ["DECODERS", "main"]
 
 
 class LatticeDecoder(Decoder):
     """Ours, weights as they are stored, keys and values in float16."""
 
+    device: DeviceName = "cpu"
+
     def __init__(self, path: str, threads: int) -> None:
         from lattice_inference import Extension, load_model
 
-        self._model = load_model(path, threads=threads)
+        self._model = load_model(path, threads=threads, device=self.device)
         self._cache = self._model.open_cache(tokens=16_384)
         self._extension = Extension
         self._sequence = self._cache.sequence()
@@ -85,12 +90,21 @@ class LatticeWithoutTiles(LatticeDecoder):
 class LlamaCppDecoder(Decoder):
     """llama.cpp through llama-cpp-python, keys and values in float16."""
 
+    layers_on_gpu = 0
+
     def __init__(self, path: str, threads: int) -> None:
         import llama_cpp
 
         self._library = llama_cpp
         self._llama = llama_cpp.Llama(
-            path, n_ctx=16_384, n_batch=512, n_threads=threads, n_threads_batch=threads, verbose=False, no_perf=False
+            path,
+            n_ctx=16_384,
+            n_batch=512,
+            n_threads=threads,
+            n_threads_batch=threads,
+            n_gpu_layers=self.layers_on_gpu,
+            verbose=False,
+            no_perf=False,
         )
         self.vocabulary = self._llama.n_vocab()
 

@@ -58,6 +58,7 @@ SHAPES = {
         12, 2048, 32, 4, 128, 6144, 151_936, False, architecture="qwen3moe", experts=128, chosen=8, expert_width=768
     ),
     "tiny-moe": Shape(2, 64, 4, 2, 32, 96, 320, False, 512, "qwen3moe", experts=8, chosen=2, expert_width=32),
+    "llama-3.2-1b": Shape(16, 2048, 32, 8, 64, 8192, 128_256, True),
     "llama-2-7b": Shape(32, 4096, 32, 32, 128, 11_008, 32_000, False, 4096),
     "tiny": Shape(2, 64, 4, 2, 32, 96, 320, True, 512),
 }

@@ -67,6 +67,10 @@ class StandInDevice:
         self.check()
         return kind, tuple(buffers)
 
+    def prepare(self, dispatches: Any) -> Any:
+        self.check()
+        return list(dispatches)
+
     def submit(self, step: Any, dispatches: Any, spans: Any) -> StandInReading:
         self.check()
         self.submitted.append([(kernel[0], groups) for kernel, _, _, groups in dispatches])

@@ -37,6 +37,7 @@ if not GPU_BODIES:
 
 from lattice_inference.backends.wgpu import WgpuBackend
 from lattice_inference.backends.wgpu.device import open_device
+from lattice_inference.backends.wgpu.encoding import PreparedDispatches
 
 pytestmark = pytest.mark.slow
 DATA = Path(__file__).parents[1] / "data"
@@ -275,6 +276,40 @@ def test_the_real_smollm2_writes_the_tokens_of_the_cpu(smollm2):
                 results.append(session.generate(prompt, GenerateConfig.greedy(24)).token_ids)
     assert results[:2] == results[2:]
     assert all(len(ids) > 3 for ids in results)
+
+
+def test_the_real_smollm2_finds_a_text_as_likely_as_the_cpu_does(smollm2):
+    text = (DATA / "wikitext2" / "wiki.test.excerpt.raw").read_text(encoding="utf-8")[:2000]
+    means = []
+    for device in ("cpu", "wgpu"):
+        with load_model(smollm2, precision="stored", activations="float32", device=device) as model:
+            ids = np.array(model.tokenizer.encode(text).ids[:129], np.int32)
+            assert len(ids) == 129
+            with model.open_cache(tokens=160) as cache:
+                rows = model.forward([Extension(cache.sequence(), ids[:-1], "all")]).astype(np.float64)
+        rows -= rows.max(axis=1, keepdims=True)
+        likelihoods = rows[np.arange(128), ids[1:]] - np.log(np.exp(rows).sum(axis=1))
+        means.append(likelihoods.mean())
+    assert abs(means[0] - means[1]) <= 1e-3
+
+
+def test_the_packages_own_methods_give_the_same_bytes(monkeypatch):
+    """A step is encoded by its C functions; a release without them is still served."""
+    rng = np.random.default_rng(0)
+    program, tensors = random_bert(rng)
+    batch = random_batch(rng, [3, 17])
+    assert open_device().prepare([]).is_direct
+    want = WgpuBackend().compile(program, Tensors(tensors)).run(batch)["pooled"]
+    made = []
+
+    def prepare(self, dispatches):
+        made.append(PreparedDispatches(dispatches, is_plain=True))
+        return made[-1]
+
+    monkeypatch.setattr(type(open_device()), "prepare", prepare)
+    got = WgpuBackend().compile(program, Tensors(tensors)).run(batch)["pooled"]
+    assert [each.is_direct for each in made] == [False]
+    assert got.tobytes() == want.tobytes()
 
 
 def test_a_forked_child_is_refused():

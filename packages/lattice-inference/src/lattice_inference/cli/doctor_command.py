@@ -11,8 +11,9 @@ from typing import Any
 
 import lattice_inference
 from lattice_inference.cli.model_path import model_path
-from lattice_inference.cli.options import add_json
+from lattice_inference.cli.options import add_device, add_json
 from lattice_inference.errors import DeviceUnavailableError, InvalidInputError
+from lattice_inference.memory.device_need import DeviceNeed, device_need
 from lattice_inference.memory.fit import MemoryNeed, estimate_memory
 from lattice_inference.memory.use import OUTSIDE, sizes_by_layer
 
@@ -23,9 +24,11 @@ examples:
   lattice doctor
   lattice doctor --json > report.json
   lattice doctor model.gguf --context 8192
+  lattice doctor model.gguf --device wgpu
 
 With a model, it says before anything is loaded whether weights and context fit into the memory that is available now,
-what each layer takes, and what the weights would take in other precisions.
+what each layer takes, and what the weights would take in other precisions. With --device it says so of a GPU, and
+whether the model runs there; Vulkan does not say how much memory of a GPU is free.
 """
 
 DEPENDENCIES = ("numpy", "jinja2", "huggingface_hub", "regex", "wgpu")
@@ -51,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", type=int, metavar="N", help="tokens of context (default: the model's, at most 4,096)"
     )
+    add_device(parser)
     add_json(parser)
 
 
@@ -58,13 +62,16 @@ def run(options: argparse.Namespace) -> int:
     """Print the report."""
     report = _report()
     need: MemoryNeed | None = None
+    on_device: DeviceNeed | None = None
     if options.model is not None:
         need = estimate_memory(model_path(options.model), context=options.context)
         report["memory"] = _memory(need)
+        if options.device != "cpu" and (on_device := device_need(need, options.device)) is not None:
+            report["device"] = _device(on_device)
     elif options.context is not None:
         raise InvalidInputError("--context is of use with a model only")
     if options.json:
-        tables = {} if need is None else {"layers": _layers(need), "precisions": _precisions(need)}
+        tables = {} if need is None else {"layers": _layers(need), "precisions": _precisions(need, on_device)}
         print(json.dumps(report | tables))
         return 0
     for title, section in report.items():
@@ -72,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         for name, value in section.items():
             print(f"  {name:<20} {_for_people(value)}")
     if need is not None:
-        print("\n".join([*_table(_layers(need)), "", *_precision_table(_precisions(need))]))
+        print("\n".join([*_table(_layers(need)), "", *_precision_table(_precisions(need, on_device))]))
     return 0
 
 
@@ -144,7 +151,19 @@ def _table(layers: list[dict[str, int | None]]) -> list[str]:
     ]
 
 
-def _precisions(need: MemoryNeed) -> list[dict[str, Any]]:
+def _device(need: DeviceNeed) -> dict[str, Any]:
+    return {
+        "name": need.name,
+        "binds_bytes": need.binding_bytes,
+        "largest_weight_bytes": need.largest_weight_bytes,
+        "largest_weight_parts": -(-need.largest_weight_bytes // need.binding_bytes),
+        "largest_keys_bytes": need.largest_keys_bytes,
+        "runs": "yes" if need.problem is None else need.problem,
+        "keys_fit": need.largest_keys_bytes <= need.binding_bytes,
+    }
+
+
+def _precisions(need: MemoryNeed, on_device: DeviceNeed | None) -> list[dict[str, Any]]:
     """Return the weights' size in each precision, and whether it fits with the keys and values."""
     return [
         {
@@ -152,9 +171,9 @@ def _precisions(need: MemoryNeed) -> list[dict[str, Any]]:
             "layer_bytes": each.layer_bytes,
             "weights_bytes": each.weights_bytes,
             "needed_bytes": each.weights_bytes + need.kept_bytes,
-            "fits": need.fits_with(each.weights_bytes),
+            "fits": need.fits_with(each.weights_bytes) if on_device is None else on_device.fits,
         }
-        for each in need.precisions
+        for each in (need.precisions if on_device is None else on_device.precisions)
     ]
 
 
@@ -178,7 +197,7 @@ def _memory(need: MemoryNeed) -> dict[str, Any]:
         **({"state_bytes": need.state_bytes} if need.state_bytes else {}),
         "needed_bytes": need.needed_bytes,
         "available_bytes": need.available_bytes,
-        "fits": need.fits,
+        "keys_fit": need.largest_keys_bytes <= need.binding_bytes,
     }
 
 

@@ -6,11 +6,13 @@ The forms are chosen without reading a weight.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from lattice_inference.backends.opening import open_backend
+from lattice_inference.backends.protocol import WeightSize
 from lattice_inference.backends.tensor_source import StoredTensorSource
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.safetensors import SINGLE_FILE
@@ -26,7 +28,7 @@ PRECISIONS: tuple[Precision, ...] = ("stored", "float32", "bfloat16", "int8")
 
 @dataclass(frozen=True)
 class PrecisionNeed:
-    """What weights take in one precision, once loaded on this CPU.
+    """What weights take in one precision, once loaded.
 
     Attributes:
         precision: as :func:`load_model` takes it; ``"stored"`` keeps what the files have, where there are kernels for it.
@@ -37,6 +39,16 @@ class PrecisionNeed:
     precision: str
     layer_bytes: int
     weights_bytes: int
+
+    @classmethod
+    def of(cls, precision: str, weights: Iterable[WeightSize]) -> PrecisionNeed:
+        """Return what ``weights`` take together, and those of the largest layer."""
+        layers: dict[int | None, int] = {}
+        for weight in weights:
+            layer = layer_of(weight.name)
+            layers[layer] = layers.get(layer, 0) + weight.nbytes
+        largest = max((nbytes for layer, nbytes in layers.items() if layer is not None), default=0)
+        return cls(precision, largest, sum(layers.values()))
 
 
 def needs_by_precision(checkpoint: Checkpoint) -> tuple[PrecisionNeed, ...]:
@@ -63,12 +75,7 @@ def _model_path(path: Path) -> Path:
 
 
 def _need(precision: Precision, program: Program, tensors: StoredTensorSource) -> PrecisionNeed:
-    layers: dict[int | None, int] = {}
-    for weight in open_backend(precision=precision).weight_sizes(program, tensors):
-        layer = layer_of(weight.name)
-        layers[layer] = layers.get(layer, 0) + weight.nbytes
-    largest = max((nbytes for layer, nbytes in layers.items() if layer is not None), default=0)
-    return PrecisionNeed(precision, largest, sum(layers.values()))
+    return PrecisionNeed.of(precision, open_backend(precision=precision).weight_sizes(program, tensors))
 
 
 def _program_of(checkpoint: Checkpoint) -> Program:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lattice_inference.backends.gpu.device import GpuDevice
+from lattice_inference.backends.gpu.expert_ops import expand_experts
 from lattice_inference.backends.gpu.fusing import join_gates, join_rope_and_write
 from lattice_inference.backends.gpu.lowering import IN_PLACE, check_ops, lower
+from lattice_inference.backends.gpu.plan import GpuPlan
 from lattice_inference.backends.gpu.program import GpuProgram
 from lattice_inference.backends.gpu.state import GpuState
 from lattice_inference.backends.gpu.weights import GpuWeightForms, GpuWeights
@@ -14,7 +16,8 @@ from lattice_inference.backends.protocol import BackendProgram, FileForm, Weight
 from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.backends.weight_reading import read_float32
 from lattice_inference.errors import InvalidInputError, UnsupportedError
-from lattice_inference.graph.compile import compile_program
+from lattice_inference.graph.adapting import add_low_rank, linear_sites
+from lattice_inference.graph.compile import CompiledProgram, compile_program
 from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, fuse
 from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
@@ -85,23 +88,47 @@ class GpuBackend:
             UnsupportedError: no kernel computes one of its ops.
             DeviceMemoryError: the device has no room for the weights.
         """
-        check_ops(program)
+        self.check(program)
         forms = GpuWeightForms(self.precision, source)
-        rules = BIT_NEUTRAL_RULES if self.fused else ()
+        sites = linear_sites(program)
+        plain = self._compiled(program, forms, {})
+        weights = GpuWeights(plain.program, source, forms, self.device, self._limit)
+
+        def plan(compiled: CompiledProgram) -> GpuPlan:
+            check_ops(compiled.program)
+            is_software = self.device.description.is_software
+            lowered = lower(compiled.program, weights, has_subgroups=self._subgroups, is_software=is_software)
+            frequencies = [read_float32(ref, source) for ref, _ in lowered.angles]
+            return GpuPlan(self.device, compiled, lowered, frequencies)
+
+        return GpuProgram(
+            self.device,
+            plan(plain),
+            weights.sizes(),
+            self.threads,
+            sites,
+            lambda: plan(self._compiled(program, forms, sites)),
+        )
+
+    @staticmethod
+    def check(program: Program) -> None:
+        """Raise UnsupportedError for an op of ``program``, or a size of one, that no kernel computes."""
+        check_ops(expand_experts(program))
+
+    def _compiled(
+        self, program: Program, forms: GpuWeightForms, sites: Mapping[str, tuple[int, int]]
+    ) -> CompiledProgram:
+        """Return ``program`` fused, with places for the adapters of ``sites``; both read the same weights."""
 
         def rewrite(program: Program) -> Program:
-            cut = forms.cut(program)
+            cut = expand_experts(add_low_rank(forms.cut(program), sites))
             if not self.fused:
                 return cut
             return join_gates(join_rope_and_write(cut), lambda ref: forms.nbytes(ref) <= self._limit)
 
-        compiled = compile_program(program, rules=rules, rewrite=rewrite, in_place=IN_PLACE)
-        check_ops(compiled.program)
-        weights = GpuWeights(compiled.program, source, forms, self.device, self._limit)
-        is_software = self.device.description.is_software
-        lowered = lower(compiled.program, weights, has_subgroups=self._subgroups, is_software=is_software)
-        frequencies = [read_float32(ref, source) for ref, _ in lowered.angles]
-        return GpuProgram(self.device, compiled, lowered, frequencies, weights.sizes(), self.threads)
+        return compile_program(
+            program, rules=BIT_NEUTRAL_RULES if self.fused else (), rewrite=rewrite, in_place=IN_PLACE
+        )
 
     def open_state(
         self,
@@ -112,19 +139,24 @@ class GpuBackend:
         recurrent_specs: Sequence[RecurrentSpec] = (),
         slots: int = 0,
     ) -> GpuState:
-        """Return pages for the keys and values of a program with ``specs``.
+        """Return the pages and slots of a program with these specs.
 
         Raises:
-            UnsupportedError: ``recurrent_specs`` are given.
+            UnsupportedError: a recurrent layer has heads that are wider than the kernels take.
         """
-        if recurrent_specs:
-            raise UnsupportedError("GPU backends keep no recurrent state: load the model with device='cpu'")
-        return GpuState(self.device, specs, page_tokens=page_tokens, pages=pages)
+        return GpuState(
+            self.device,
+            specs,
+            page_tokens=page_tokens,
+            pages=pages,
+            recurrent_specs=recurrent_specs,
+            slots=slots,
+        )
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
         """Return what each weight of ``program`` would take on the device; no weight is read."""
         forms = GpuWeightForms(self.precision, source)
-        fused = forms.cut(fuse(program, BIT_NEUTRAL_RULES if self.fused else ()))
+        fused = expand_experts(forms.cut(fuse(program, BIT_NEUTRAL_RULES if self.fused else ())))
         return GpuWeights(fused, source, forms, None, self._limit).sizes()
 
     def file_forms(self, program: Program, source: TensorSource) -> Mapping[WeightRef, FileForm]:

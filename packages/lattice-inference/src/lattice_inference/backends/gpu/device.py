@@ -18,6 +18,7 @@ __all__ = [
     "GpuBuffer",
     "GpuDevice",
     "Kernel",
+    "Prepared",
     "Reading",
     "Span",
     "sorted_constants",
@@ -28,8 +29,9 @@ ByteArray = npt.NDArray[np.uint8]
 Constants = tuple[tuple[str, int | str], ...]
 """What a kernel is specialised for: names and values, sorted."""
 
-BindingKind = Literal["step", "weights", "pages"]
-"""Which buffers a set of bindings holds: arena, inputs and records; weight, scales and bias; keys and values."""
+BindingKind = Literal["step", "weights", "pages", "slots"]
+"""Which buffers a set of bindings holds: arena, inputs and records; weight, scales and bias; keys and values; a layer's
+slots and two vectors."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,10 @@ class Dispatch(NamedTuple):
     bindings: Bindings | None
     record: int
     groups: int
+
+
+class Prepared(Protocol):
+    """Dispatches as a device takes them again and again."""
 
 
 class Span(NamedTuple):
@@ -155,7 +161,11 @@ class GpuDevice(Protocol):
         """Return bindings of ``buffers``, in the order that the kind says."""
         ...
 
-    def submit(self, step: Bindings, dispatches: Sequence[Dispatch], spans: Sequence[Span]) -> Reading:
+    def prepare(self, dispatches: Sequence[Dispatch]) -> Prepared:
+        """Return dispatches as :meth:`submit` takes them: what does not change from step to step is done once."""
+        ...
+
+    def submit(self, step: Bindings, dispatches: Prepared, spans: Sequence[Span]) -> Reading:
         """Run kernels one after the other, then read ``spans``, one after the other."""
         ...
 

@@ -16,7 +16,7 @@ from lattice_inference.backends.gpu.device import Constants, GpuBuffer
 from lattice_inference.backends.gpu.record import RECORD, RECORD_STRIDE, VIEW_FIELDS
 from lattice_inference.backends.gpu.step_inputs import StepShape
 from lattice_inference.graph.memory import MemoryPlan
-from lattice_inference.graph.program import Rows, View
+from lattice_inference.graph.program import RecurrentSpec, Rows, View
 
 __all__ = ["NO_PAGES", "WORKGROUP", "KernelCall", "Launch", "RecordTemplate"]
 
@@ -44,6 +44,8 @@ class KernelCall:
         choose: from the row count and the shape of a step to what runs; None if nothing does.
         record: the other fields of its record.
         weights: what the kernel is given of weights: weight, scales, bias.
+        spec: whose slots it is given, beside the first and the last of ``weights``; or None.
+        site: for what an adapter adds: the site; its launch has a group a row, and the adapter says what runs.
         layer: whose keys and values it is given; NO_PAGES for a kernel that can read pages and is given none; or None.
     """
 
@@ -53,6 +55,8 @@ class KernelCall:
     record: Mapping[str, int | float] = field(default_factory=dict)
     weights: tuple[GpuBuffer | None, GpuBuffer | None, GpuBuffer | None] | None = None
     layer: int | None = None
+    spec: RecurrentSpec | None = None
+    site: str | None = None
 
 
 class RecordTemplate:

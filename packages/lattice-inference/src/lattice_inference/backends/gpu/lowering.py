@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lattice_inference.backends.gpu.device import sorted_constants
+from lattice_inference.backends.gpu.expert_lowering import EXPERT_LOWERINGS
 from lattice_inference.backends.gpu.fusing import GATED_LINEAR, ROTATED_WRITE
 from lattice_inference.backends.gpu.kernel_call import NO_PAGES, WORKGROUP, KernelCall, Launch
+from lattice_inference.backends.gpu.launches import Choose, Lowering, elements, groups
+from lattice_inference.backends.gpu.recurrent_lowering import RECURRENT_LOWERINGS
+from lattice_inference.backends.gpu.slots import MOST_STATE_DIM
 from lattice_inference.backends.gpu.step_inputs import FEW_ROWS, HEADER, HEADER_WORDS, StepShape
 from lattice_inference.backends.gpu.weights import GpuWeights, WeightPart
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.fusion import ACTIVATIONS
-from lattice_inference.graph.program import Op, Program, View, WeightRef
+from lattice_inference.graph.program import Op, Program, Rows, View, WeightRef
 
 __all__ = ["IN_PLACE", "LoweredProgram", "check_ops", "lower"]
 
@@ -34,9 +38,6 @@ _PAIRINGS = ("half", "interleaved")  # kernels know them by their place, counted
 _ACTIVATION_NUMBERS = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5, "sigmoid": 6}
 _TILE = 32  # rows and columns of linear_tiled's tiles
 _COLUMNS_OF_FEW = 4  # columns that a workgroup of linear_few has
-_WIDE_HEAD = 128  # wider heads have tiles of half the rows
-
-Choose = Callable[[int, StepShape], Launch | None]
 
 
 @dataclass(frozen=True)
@@ -46,35 +47,16 @@ class LoweredProgram:
     Attributes:
         calls: in order.
         angles: for each op of angles, its frequencies and its scale, as the host works them out.
+        given: names of the rows of floats that the caller gives; their tables follow those of angles.
         queries: rows of a tile of attention of many rows.
         scratch_width: floats that attention of few rows needs for each row and segment of keys.
     """
 
     calls: tuple[KernelCall, ...]
     angles: tuple[tuple[WeightRef, float], ...]
+    given: tuple[str, ...]
     queries: int
     scratch_width: int
-
-
-class _Lowering:
-    """What the functions below share."""
-
-    def __init__(self, program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool) -> None:
-        self.weights = weights
-        self.subgroups = int(has_subgroups)
-        # an encoder's rows have the same bits alone and in company, so it has kernels of many rows only
-        self.is_encoder = not program.kv_specs
-        self.angles: list[tuple[WeightRef, float]] = []
-        self.queries = _queries(program, is_software=is_software)
-
-
-def _queries(program: Program, *, is_software: bool) -> int:
-    """Return the rows of a tile of attention, which change no bit.
-
-    A CPU takes twice as long to compile twice as many.
-    """
-    widths = [int(op.attributes["head_dim"]) for op in program.ops if "attention" in op.kind]
-    return 8 if is_software or max(widths, default=0) > _WIDE_HEAD else 16
 
 
 def check_ops(program: Program) -> None:
@@ -87,33 +69,25 @@ def check_ops(program: Program) -> None:
         head_dim = op.attributes.get("head_dim", 0)
         if "attention" in op.kind and int(head_dim) > MAX_HEAD_DIM:
             raise UnsupportedError(f"heads of attention have at most {MAX_HEAD_DIM} dimensions here, not {head_dim}")
-    if program.recurrent_specs:
-        raise UnsupportedError("GPU backends keep no recurrent state: load the model with device='cpu'")
+        if op.kind == "gated_delta_rule" and int(op.attributes["key_dim"]) > MOST_STATE_DIM:
+            raise UnsupportedError(f"keys of recurrent state have at most {MOST_STATE_DIM} dimensions here")
 
 
 def lower(program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool) -> LoweredProgram:
     """Return the kernel calls of ``program``, for which :func:`check_ops` was called."""
-    lowering = _Lowering(program, weights, has_subgroups=has_subgroups, is_software=is_software)
+    lowering = Lowering(program, weights, has_subgroups=has_subgroups, is_software=is_software)
     calls = [call for op in program.ops for call in _LOWERINGS[op.kind](op, lowering)]
     widths = [
         int(op.attributes["heads"]) * (int(op.attributes["head_dim"]) + 2)
         for op in program.ops
         if op.kind == "paged_attention"
     ]
-    return LoweredProgram(tuple(calls), tuple(lowering.angles), lowering.queries, max(widths, default=0))
+    return LoweredProgram(
+        tuple(calls), tuple(lowering.angles), tuple(lowering.given), lowering.queries, max(widths, default=0)
+    )
 
 
-def _groups(count: int, size: int) -> int:
-    return -(-count // size)
-
-
-def _elements(kernel: str, width: int, **constants: int | str) -> Choose:
-    """Return what launches an invocation for each of ``width`` elements of a row."""
-    known = sorted_constants(constants)
-    return lambda rows, _: Launch(kernel, known, _groups(rows * width, WORKGROUP)) if rows else None
-
-
-def _embed_rows(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _embed_rows(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     table, y = op.weights["table"], op.outputs[0]
     weight = lowering.weights[table]
     views = {"y": y, **({"a": op.inputs[0]} if op.inputs else {})}
@@ -122,13 +96,13 @@ def _embed_rows(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
         yield KernelCall(
             y.rows,
             views,
-            _elements("embed_rows", _groups(width, 4), ADD=int(bool(op.inputs)), FORMAT=weight.form),
+            elements("embed_rows", groups(width, 4), ADD=int(bool(op.inputs)), FORMAT=weight.form),
             {"k": width, "n": part.rows, "first": part.first, "section": HEADER[str(op.attributes["ids"]).upper()]},
             (part.buffer, weight.scales, None),
         )
 
 
-def _linear(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _linear(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
     weight = lowering.weights[op.weights["weight"]]
     bias = lowering.weights.vector(op.weights["bias"]) if "bias" in op.weights else None
@@ -168,7 +142,7 @@ def _columns(view: View, part: WeightPart) -> View:
     return replace(view, column=view.column + part.first, width=part.rows)
 
 
-def _few_or_tiled(columns: int, constants: Mapping[str, int | str], lowering: _Lowering) -> Choose:
+def _few_or_tiled(columns: int, constants: Mapping[str, int | str], lowering: Lowering) -> Choose:
     tiled = sorted_constants(constants)
     few = {
         rows: sorted_constants({**constants, "ROWS": rows, "SUBGROUPS": lowering.subgroups}) for rows in (1, 2, 4, 8)
@@ -178,9 +152,9 @@ def _few_or_tiled(columns: int, constants: Mapping[str, int | str], lowering: _L
         if not rows:
             return None
         if lowering.is_encoder or rows > FEW_ROWS:
-            return Launch("linear_tiled", tiled, _groups(rows, _TILE) * _groups(columns, _TILE))
+            return Launch("linear_tiled", tiled, groups(rows, _TILE) * groups(columns, _TILE))
         fitting = 1 << (rows - 1).bit_length()
-        return Launch("linear_few", few[fitting], _groups(columns, _COLUMNS_OF_FEW))
+        return Launch("linear_few", few[fitting], groups(columns, _COLUMNS_OF_FEW))
 
     return choose
 
@@ -189,18 +163,18 @@ def _activation(kind: str, op: Op) -> int:
     return _ACTIVATION_NUMBERS[f"gelu_{op.attributes['form']}" if kind == "gelu" else kind]
 
 
-def _elementwise(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _elementwise(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
     views = {"x": op.inputs[0], "y": y}
     if op.kind in ACTIVATIONS:
-        choose = _elements("elementwise", y.width, KIND=3, ACTIVATION=_activation(op.kind, op))
+        choose = elements("elementwise", y.width, KIND=3, ACTIVATION=_activation(op.kind, op))
     else:
         views["a"] = op.inputs[1]
-        choose = _elements("elementwise", y.width, KIND=("add", "mul", "silu_mul").index(op.kind), ACTIVATION=0)
+        choose = elements("elementwise", y.width, KIND=("add", "mul", "silu_mul").index(op.kind), ACTIVATION=0)
     yield KernelCall(y.rows, views, choose, {"n": y.width})
 
 
-def _norm(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _norm(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
     heads = int(op.attributes.get("heads", 1))
     constants = sorted_constants({"KIND": ("layer_norm", "rms_norm", "l2_normalize").index(op.kind)})
@@ -221,41 +195,60 @@ def _norm(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
     )
 
 
-def _rope_angles(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _rope_angles(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
     section = HEADER_WORDS + len(lowering.angles)
     lowering.angles.append((op.weights["frequencies"], float(op.attributes["scale"])))
-    yield KernelCall(y.rows, {"y": y}, _elements("copy_rows", y.width, FROM_STEP=1), {"n": y.width, "section": section})
+    yield KernelCall(y.rows, {"y": y}, elements("copy_rows", y.width, FROM_STEP=1), {"n": y.width, "section": section})
 
 
-def _gather_rows(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _given_rows(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
+    y = op.outputs[0]
+    section = HEADER_WORDS + lowering.angle_tables + len(lowering.given)
+    lowering.given.append(str(op.attributes["name"]))
+    yield KernelCall(y.rows, {"y": y}, elements("copy_rows", y.width, FROM_STEP=1), {"n": y.width, "section": section})
+
+
+def _low_rank(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
+    y, x = op.inputs
+    constants = sorted_constants({"ROWS_OF": (Rows.TOKENS, Rows.SEQUENCES, Rows.LOGIT_ROWS).index(y.rows)})
+    yield KernelCall(
+        y.rows,
+        {"x": x, "y": y},
+        lambda rows, _: Launch("low_rank", constants, rows) if rows else None,
+        {"k": x.width, "n": y.width},
+        site=str(op.attributes["site"]),
+    )
+
+
+def _gather_rows(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
     fields = {"n": y.width, "section": HEADER["LOGIT_ROWS"]}
-    yield KernelCall(y.rows, {"x": op.inputs[0], "y": y}, _elements("copy_rows", y.width, FROM_STEP=0), fields)
+    yield KernelCall(y.rows, {"x": op.inputs[0], "y": y}, elements("copy_rows", y.width, FROM_STEP=0), fields)
 
 
-def _rope(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _rope(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     x, angles = op.inputs
     y = op.outputs[0]
-    choose = _elements("rope", y.width, ROTATION=_PAIRINGS.index(str(op.attributes["pairing"])) + 1)
+    choose = elements("rope", y.width, ROTATION=_PAIRINGS.index(str(op.attributes["pairing"])) + 1)
     fields = {name: int(op.attributes[name]) for name in ("heads", "head_dim")} | {"pairs": angles.width // 2}
     yield KernelCall(y.rows, {"x": x, "a": angles, "y": y}, choose, fields)
 
 
-def _pool(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _pool(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
     mode = ("cls", "last", "mean").index(str(op.attributes["mode"]))
-    yield KernelCall(y.rows, {"x": op.inputs[0], "y": y}, _elements("pool", y.width, MODE=mode), {"n": y.width})
+    yield KernelCall(y.rows, {"x": op.inputs[0], "y": y}, elements("pool", y.width, MODE=mode), {"n": y.width})
 
 
-def _kv_write(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _kv_write(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     layer, kv_heads = int(op.attributes["layer"]), int(op.attributes["kv_heads"])
 
     rotation = 0 if op.kind == "kv_write" else _PAIRINGS.index(str(op.attributes["pairing"])) + 1
 
     def choose(rows: int, shape: StepShape) -> Launch:
         constants = sorted_constants({"KV_TYPE": shape.kv_types[layer], "ROTATION": rotation})
-        return Launch("kv_write", constants, _groups(rows * kv_heads * 2, WORKGROUP))
+        return Launch("kv_write", constants, groups(rows * kv_heads * 2, WORKGROUP))
 
     views = dict(zip(("x", "a", "b"), op.inputs, strict=False))
     fields = {"kv_heads": kv_heads, "head_dim": int(op.attributes["head_dim"])}
@@ -271,12 +264,12 @@ def _attention_fields(op: Op) -> dict[str, int | float]:
     return fields | {"scale": float(op.attributes["scale"])}
 
 
-def _tiled_constants(op: Op, lowering: _Lowering, **more: int) -> dict[str, int]:
+def _tiled_constants(op: Op, lowering: Lowering, **more: int) -> dict[str, int]:
     head_dim = int(op.attributes["head_dim"])
-    return {"HEAD_DIM": head_dim, "SLOTS": _groups(head_dim, WORKGROUP), "QUERIES": lowering.queries, **more}
+    return {"HEAD_DIM": head_dim, "SLOTS": groups(head_dim, WORKGROUP), "QUERIES": lowering.queries, **more}
 
 
-def _attention(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _attention(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     query, key, value = op.inputs
     y = op.outputs[0]
     is_causal = int(op.attributes["mask"] == "causal")
@@ -291,7 +284,7 @@ def _attention(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
     )
 
 
-def _paged_attention(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
+def _paged_attention(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
     layer, heads, head_dim = (int(op.attributes[name]) for name in ("layer", "heads", "head_dim"))
     many = _tiled_constants(op, lowering, PAGED=1, CAUSAL=1)
@@ -308,14 +301,14 @@ def _paged_attention(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
         if not shape.is_short or shape.segments == 1:  # one segment is the result
             return None
         constants = sorted_constants({"HEAD_DIM": head_dim})
-        return Launch("attention_merge", constants, _groups(rows * heads * head_dim, WORKGROUP))
+        return Launch("attention_merge", constants, groups(rows * heads * head_dim, WORKGROUP))
 
     fields = _attention_fields(op)
     yield KernelCall(y.rows, {"x": op.inputs[0], "y": y}, attend, fields, layer=layer)
     yield KernelCall(y.rows, {"y": y}, merge, fields)
 
 
-_LOWERINGS: Mapping[str, Callable[[Op, _Lowering], Iterator[KernelCall]]] = {
+_LOWERINGS: Mapping[str, Callable[[Op, Lowering], Iterator[KernelCall]]] = {
     "embed_rows": _embed_rows,
     "embed_rows_add": _embed_rows,
     "linear": _linear,
@@ -332,4 +325,8 @@ _LOWERINGS: Mapping[str, Callable[[Op, _Lowering], Iterator[KernelCall]]] = {
     ROTATED_WRITE: _kv_write,
     "paged_attention": _paged_attention,
     "attention": _attention,
+    "given_rows": _given_rows,
+    "low_rank": _low_rank,
+    **EXPERT_LOWERINGS,
+    **RECURRENT_LOWERINGS,
 }

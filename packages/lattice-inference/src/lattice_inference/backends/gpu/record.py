@@ -27,6 +27,9 @@ RECORD = np.dtype(
         ("pairs", "<u4"),  # of dimensions that are rotated
         ("window", "<u4"),
         ("scratch", "<u4"),  # where the scratch of attention begins in the arena, in floats
+        ("each", "<u4"),  # experts that a row goes through
+        ("experts", "<u4"),
+        ("held", "<u4"),  # rows of a part of a stack of weights
         ("zero", "<u4"),  # always 0, which compilers do not know
         ("scale", "<f4"),
         ("epsilon", "<f4"),

@@ -11,16 +11,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lattice_inference.backends.gpu.device import Bindings, GpuBuffer, GpuDevice, Span
+from lattice_inference.backends.gpu.slots import GpuSlots
 from lattice_inference.errors import DeviceMemoryError, InvalidInputError
-from lattice_inference.graph.program import KvSpec
-
-if TYPE_CHECKING:
-    from lattice_inference.backends.protocol import SlotStorage
+from lattice_inference.graph.program import KvSpec, RecurrentSpec
 
 __all__ = ["KV_TYPES", "GpuState"]
 
@@ -41,17 +38,28 @@ class _Layers:
 
 
 class GpuState:
-    """``pages`` pages of ``page_tokens`` tokens for every layer of ``specs``.
+    """``pages`` pages of ``page_tokens`` tokens for every layer, and slots.
+
+    Layers are those of ``specs``; slots are for recurrent layers.
 
     Memory is taken as pages come into use: pages are dealt from the lowest number, so buffers of the highest one that was
     used suffice. Thread-safe.
     """
 
-    def __init__(self, device: GpuDevice, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> None:
+    def __init__(
+        self,
+        device: GpuDevice,
+        specs: Sequence[KvSpec],
+        *,
+        page_tokens: int,
+        pages: int,
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+        slots: int = 0,
+    ) -> None:
         self.specs = tuple(specs)
         self.page_tokens = page_tokens
         self.pages = pages
-        self.recurrent: SlotStorage | None = None
+        self.recurrent: GpuSlots | None = GpuSlots(device, recurrent_specs, slots) if recurrent_specs else None
         self.device = device
         self.kv_types = tuple(KV_TYPES.index(spec.dtype) for spec in self.specs)
         self._page_bytes = tuple(_page_bytes(spec, page_tokens) for spec in self.specs)
@@ -114,6 +122,8 @@ class GpuState:
         """Give the memory back; steps that run keep it until they end."""
         with self._lock:
             self._layers = None
+        if self.recurrent is not None:
+            self.recurrent.close()
 
     def _open(self) -> _Layers:
         if self._layers is None:

@@ -39,13 +39,16 @@ HEADER = {
             "PAGES",
             "PAGE_TOKENS",
             "SEGMENTS",
+            "ADAPTERS",
+            "READ_SLOTS",
+            "WRITE_SLOTS",
         )
     )
 }
 """Entries of the header: where a part begins, counted in words, or (the last words of TILE, PAGE and SEGMENTS) a number."""
 
 HEADER_WORDS = 16
-"""Words of the header; where the tables of angles begin follows it, a word each."""
+"""Words of the header; where the tables begin follows it, a word each."""
 
 FEW_ROWS = 8
 """Up to here kernels of few rows serve."""
@@ -104,16 +107,23 @@ def step_shape(batch: Batch, tiles: Int32Array, kv_types: tuple[int, ...]) -> St
 
 
 def step_words(
-    batch: Batch, tiles: Int32Array, angles: Sequence[Float32Array], *, page_tokens: int, segments: int
+    batch: Batch,
+    tiles: Int32Array,
+    tables: Sequence[Float32Array],
+    *,
+    page_tokens: int,
+    segments: int,
+    adapter_numbers: Int32Array | None = None,
 ) -> npt.NDArray[np.uint32]:
     """Return the words of a step.
 
     Args:
         batch: its batch; ids and pages are checked.
         tiles: of :func:`attention_tiles`.
-        angles: a table for each op of angles, (tokens, width).
+        tables: rows of floats: those of each op of angles, then those that the caller gives, (tokens, width).
         page_tokens: tokens of a page; 0 without pages.
         segments: segments of keys.
+        adapter_numbers: the number of each sequence's adapter, or 0.
     """
     assert batch.token_type_ids is not None  # Batch fills them in
     assert batch.positions is not None
@@ -128,12 +138,17 @@ def step_words(
     }
     if batch.logit_rows is not None:
         parts["LOGIT_ROWS"] = batch.logit_rows
-    if batch.context_lengths is not None and batch.block_table is not None:
+    if batch.block_table is not None:
         counts = np.array([0, *map(len, batch.block_table)])
-        parts["CONTEXT"] = batch.context_lengths
         parts["PAGE_BOUNDS"] = np.cumsum(counts).astype(np.int32)
         parts["PAGES"] = np.concatenate(batch.block_table).astype(np.int32)
-    header = np.zeros(HEADER_WORDS + len(angles), np.uint32)
+    if batch.read_slots is not None and batch.write_slots is not None:
+        parts["READ_SLOTS"], parts["WRITE_SLOTS"] = batch.read_slots, batch.write_slots
+    if batch.context_lengths is not None:
+        parts["CONTEXT"] = batch.context_lengths
+    if adapter_numbers is not None:
+        parts["ADAPTERS"] = adapter_numbers
+    header = np.zeros(HEADER_WORDS + len(tables), np.uint32)
     header[HEADER["TILE_COUNT"]] = len(tiles)
     header[HEADER["PAGE_TOKENS"]] = page_tokens
     header[HEADER["SEGMENTS"]] = segments
@@ -143,7 +158,7 @@ def step_words(
         header[HEADER[name]] = place
         words.append(part.view(np.uint32))
         place += part.size
-    for index, table in enumerate(angles):
+    for index, table in enumerate(tables):
         header[HEADER_WORDS + index] = place
         words.append(table.reshape(-1).view(np.uint32))
         place += table.size

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from lattice_inference.graph.cutting import cut_linear
 from lattice_inference.graph.program import Op, Program, View, WeightRef
 from lattice_inference.precision import Precision
 
-__all__ = ["BLOCKS_AS_STORED", "ResidentWeight", "GpuWeights", "GpuWeightForms", "WeightPart"]
+__all__ = ["BLOCKS_AS_STORED", "ResidentWeight", "GpuWeights", "GpuWeightForms", "WeightPart", "upload_pieces"]
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -83,6 +83,15 @@ class GpuWeightForms:
             return "float32"
         if self._precision != "stored" or self._stored is None:
             return "float32" if self._precision == "stored" else self._precision
+        if not ref.is_stack:
+            return self._form_of(name)
+        chosen = {self._form_of(source) for source in ref.sources}
+        if len(chosen) == 1:
+            return chosen.pop()
+        return "Q8_0" if chosen <= BLOCK_FORMATS.keys() else "float32"
+
+    def _form_of(self, name: str) -> str:
+        assert self._stored is not None
         stored = self._stored.info(name).dtype
         if stored in BLOCK_FORMATS:
             return stored if stored in BLOCKS_AS_STORED else "Q8_0"
@@ -145,12 +154,10 @@ class GpuWeights:
                     continue
                 nbytes = forms.nbytes(ref)
                 if key[1] in _SCALED:
-                    nbytes += 4 * ref.shape[0]
-                self._sizes[key] = WeightSize(", ".join(ref.sources), key[1], nbytes)
+                    nbytes += 4 * math.prod(ref.shape[:-1])
+                self._sizes[key] = WeightSize(ref.text if ref.is_stack else ", ".join(ref.sources), key[1], nbytes)
                 if device is not None:
                     self._kept[key] = self._keep(ref, key[1], source, device)
-                    for name in ref.sources:
-                        source.drop_pages(name)
 
     def _key(self, ref: WeightRef) -> tuple[tuple[str, ...], str]:
         return ref.sources, self._forms.choose(ref, ref.sources[0])
@@ -167,29 +174,47 @@ class GpuWeights:
         return tuple(self._sizes.values())
 
     def _keep(self, ref: WeightRef, form: str, source: TensorSource, device: GpuDevice) -> ResidentWeight:
-        scales = None
-        if form in _SCALED:
-            matrix = read_int8(ref, source)
-            pieces = [np.ascontiguousarray(matrix.integers).view(np.uint8)]
-            scales = _upload(device, [np.ascontiguousarray(matrix.scales, np.float32).view(np.uint8)])
-        elif form in _FLOAT_BYTES:
-            values = narrow(read_float32(ref, source), form, ref.sources[0])
-            pieces = [np.ascontiguousarray(np.atleast_2d(values)).view(np.uint8)]
-        else:
-            assert isinstance(source, StoredTensorSource)
-            check_shapes(ref, [source.info(name).shape for name in ref.sources])
-            pieces = [_block_rows(source, name, form) for name in ref.sources]
-        rows, row_bytes = sum(map(len, pieces)), pieces[0].shape[1]
+        row_bytes = _row_bytes(form, ref.shape[-1])
+        rows = math.prod(ref.shape[:-1]) if len(ref.shape) > 1 else 1
         most = self._limit // max(1, row_bytes)
         if most == 0:
-            raise UnsupportedError(
-                f"{ref.sources[0]} has rows of {row_bytes} bytes, and this device binds {self._limit}"
-            )
+            raise UnsupportedError(f"{ref.text} has rows of {row_bytes} bytes, and this device binds {self._limit}")
+        scales: list[ByteArray] = []
+        pieces = _pieces(ref, form, source, scales)
         parts = []
-        for first in range(0, rows, most):
-            count = min(most, rows - first)
-            parts.append(WeightPart(_upload(device, list(_rows(pieces, first, count))), first, count))
-        return ResidentWeight(form, tuple(parts), scales)
+        if rows <= most:
+            parts.append(WeightPart(upload_pieces(device, rows * row_bytes, pieces), 0, rows))
+        else:
+            whole = list(pieces)
+            for first in range(0, rows, most):
+                count = min(most, rows - first)
+                parts.append(
+                    WeightPart(upload_pieces(device, count * row_bytes, _rows(whole, first, count)), first, count)
+                )
+        scale_bytes = sum(part.size for part in scales)
+        return ResidentWeight(form, tuple(parts), upload_pieces(device, scale_bytes, scales) if scales else None)
+
+
+def _pieces(ref: WeightRef, form: str, source: TensorSource, scales: list[ByteArray]) -> Iterator[ByteArray]:
+    """Yield the bytes of a weight's rows, those of a stack a matrix at a time.
+
+    ``scales`` gets what stands beside them.
+    """
+    for matrix in ref.matrices():
+        if form in _SCALED:
+            integers = read_int8(matrix, source)
+            scales.append(np.ascontiguousarray(integers.scales, np.float32).view(np.uint8))
+            yield np.ascontiguousarray(integers.integers).view(np.uint8)
+        elif form in _FLOAT_BYTES:
+            values = narrow(read_float32(matrix, source), form, matrix.sources[0])
+            yield np.ascontiguousarray(np.atleast_2d(values)).view(np.uint8)
+        else:
+            assert isinstance(source, StoredTensorSource)
+            check_shapes(matrix, [source.info(name).shape for name in matrix.sources])
+            for name in matrix.sources:
+                yield _block_rows(source, name, form)
+        for name in matrix.sources:
+            source.drop_pages(name)
 
 
 def _row_bytes(form: str, width: int) -> int:
@@ -209,15 +234,23 @@ def _rows(pieces: Sequence[ByteArray], first: int, count: int) -> Iterator[ByteA
         begin += len(piece)
 
 
-def _upload(device: GpuDevice, pieces: Sequence[ByteArray]) -> GpuBuffer:
+def upload_pieces(device: GpuDevice, nbytes: int, pieces: Iterable[ByteArray]) -> GpuBuffer:
     """Return a buffer with the bytes of ``pieces``, and a word more that kernels may read.
 
-    Kernels ignore what they read there.
+    Kernels ignore what they read there. Pieces of whole words go up one by one.
     """
-    total = sum(piece.size for piece in pieces)
-    buffer = device.buffer(-(-total // 4) * 4 + 4)
-    data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-    device.upload(buffer, data.reshape(-1))
+    buffer = device.buffer(-(-nbytes // 4) * 4 + 4)
+    rest: list[ByteArray] = []
+    place = 0
+    for piece in pieces:
+        rest.append(piece.reshape(-1))
+        size = sum(part.size for part in rest)
+        if size % 4 == 0:
+            device.upload(buffer, rest[0] if len(rest) == 1 else np.concatenate(rest), place)
+            place += size
+            rest = []
+    if rest:
+        device.upload(buffer, np.concatenate(rest), place)
     return buffer
 
 

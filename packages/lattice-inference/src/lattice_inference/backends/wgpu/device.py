@@ -23,10 +23,12 @@ from lattice_inference.backends.gpu.device import (
     Dispatch,
     GpuBuffer,
     Kernel,
+    Prepared,
     Span,
 )
-from lattice_inference.backends.gpu.record import RECORD, RECORD_STRIDE
+from lattice_inference.backends.gpu.record import RECORD
 from lattice_inference.backends.wgpu.adapters import usable_adapter
+from lattice_inference.backends.wgpu.encoding import PreparedDispatches
 from lattice_inference.backends.wgpu.shaders import KERNELS, shader
 from lattice_inference.errors import DeviceLostError, DeviceMemoryError, DeviceUnavailableError
 
@@ -34,7 +36,6 @@ __all__ = ["WgpuDevice", "open_device"]
 
 ByteArray = npt.NDArray[np.uint8]
 
-_MOST_GROUPS = 65_535  # of a dimension of a grid
 _UPLOAD_BYTES = 32 << 20  # written at once: the package keeps a copy until the next submission
 
 # Buffers of each kind of bindings, as WebGPU names their types; the records of a step are found by an offset.
@@ -42,6 +43,7 @@ _LAYOUTS: dict[BindingKind, tuple[str, ...]] = {
     "step": ("storage", "read-only-storage", "uniform"),
     "weights": ("read-only-storage",) * 3,
     "pages": ("storage",) * 2,
+    "slots": ("storage", "read-only-storage", "read-only-storage"),
 }
 
 
@@ -217,21 +219,20 @@ class WgpuDevice:
             bindings: Bindings = self._handle.create_bind_group(layout=self._layouts[kind], entries=entries)
             return bindings
 
-    def submit(self, step: Bindings, dispatches: Sequence[Dispatch], spans: Sequence[Span]) -> WgpuReading:
+    def prepare(self, dispatches: Sequence[Dispatch]) -> PreparedDispatches:
+        """Return dispatches as :meth:`submit` takes them."""
+        return PreparedDispatches(dispatches)
+
+    def submit(self, step: Bindings, dispatches: Prepared, spans: Sequence[Span]) -> WgpuReading:
         """Run kernels one after the other, then read ``spans``."""
+        assert isinstance(dispatches, PreparedDispatches)
         nbytes = sum(span.nbytes for span in spans)
         staging = self._take_staging(max(nbytes, 4))
         with self._lock, self.translated_errors():
             encoder = self._handle.create_command_encoder()
             if dispatches:
                 compute = encoder.begin_compute_pass()
-                for kernel, bindings, record, groups in dispatches:
-                    compute.set_pipeline(kernel)
-                    compute.set_bind_group(0, step, (record * RECORD_STRIDE,))
-                    if bindings is not None:
-                        compute.set_bind_group(1, bindings)
-                    width = min(groups, _MOST_GROUPS)
-                    compute.dispatch_workgroups(width, -(-groups // width))
+                dispatches.encode(compute, step)
                 compute.end()
             offset = 0
             for span in spans:

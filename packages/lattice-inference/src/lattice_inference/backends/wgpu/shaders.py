@@ -20,11 +20,11 @@ class KernelSource:
 
     Attributes:
         parts: files that stand before its own, in order; ``"FORMAT"`` is that of the weights' format.
-        bindings: its own buffers beside those of the step: weights, pages, or none.
+        bindings: its own buffers beside those of the step: weights, pages, slots, or none.
     """
 
     parts: tuple[str, ...] = ()
-    bindings: Literal["weights", "pages"] | None = None
+    bindings: Literal["weights", "pages", "slots"] | None = None
 
 
 _WEIGHTS = ("weights", "FORMAT")
@@ -40,6 +40,15 @@ KERNELS = {
     "kv_write": KernelSource(("rotation", "kv"), "pages"),
     "linear_few": KernelSource(_LINEAR, "weights"),
     "linear_tiled": KernelSource(_LINEAR, "weights"),
+    "moe_route": KernelSource(("vector_math",)),
+    "moe_group": KernelSource(),
+    "linear_grouped_few": KernelSource((*_WEIGHTS, "expert_pairs"), "weights"),
+    "linear_grouped_tiled": KernelSource((*_WEIGHTS, "expert_pairs"), "weights"),
+    "moe_add": KernelSource(("vector_math",)),
+    "low_rank_down": KernelSource(("weights", "adapters"), "weights"),
+    "low_rank_up": KernelSource(("weights", "adapters"), "weights"),
+    "short_conv": KernelSource(("recurrent",), "slots"),
+    "gated_delta_rule": KernelSource(("vector_math", "recurrent"), "slots"),
     "attention_few": KernelSource(("vector_math", "kv", "attention_keys"), "pages"),
     "attention_merge": KernelSource(("vector_math",)),
     "attention_tiled": KernelSource(("vector_math", "kv", "attention_keys"), "pages"),
@@ -73,7 +82,7 @@ def shader(name: str, constants: Constants) -> str:
     known = dict(constants)
     format = known.pop("FORMAT", None)
     subgroups = int(known.get("SUBGROUPS", 0))
-    if name == "linear_few":
+    if "ROWS" in known and "SUBGROUPS" in known:
         known["PARTS"] = 64  # subgroups have at least one invocation
     lines = [f"const {key} = {value}u;\n" for key, value in known.items()]
     lines += [f"const STEP_{key} = {index}u;\n" for key, index in HEADER.items()]
