@@ -202,8 +202,10 @@ def _rope_angles(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     yield KernelCall(y.rows, {"y": y}, elements("copy_rows", y.width, FROM_STEP=1), {"n": y.width, "section": section})
 
 
-def _given_rows(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
+def _input_rows(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
+    if y.rows is not Rows.TOKENS:
+        raise UnsupportedError("input_rows: GPUs read one row for each token only")
     section = HEADER_WORDS + lowering.angle_tables + len(lowering.given)
     lowering.given.append(str(op.attributes["name"]))
     yield KernelCall(y.rows, {"y": y}, elements("copy_rows", y.width, FROM_STEP=1), {"n": y.width, "section": section})
@@ -325,7 +327,7 @@ _LOWERINGS: Mapping[str, Callable[[Op, Lowering], Iterator[KernelCall]]] = {
     ROTATED_WRITE: _kv_write,
     "paged_attention": _paged_attention,
     "attention": _attention,
-    "given_rows": _given_rows,
+    "input_rows": _input_rows,
     "low_rank": _low_rank,
     **EXPERT_LOWERINGS,
     **RECURRENT_LOWERINGS,

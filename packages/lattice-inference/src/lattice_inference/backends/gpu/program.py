@@ -19,7 +19,7 @@ from lattice_inference.backends.batch_checks import (
     check_specs,
     check_state,
     id_tables,
-    input_widths,
+    input_shapes,
     refuse_closed,
     refuse_foreign_adapter,
     refuse_foreign_state,
@@ -103,7 +103,7 @@ class GpuProgram:
         self.device_identity: str | None = device.description.identity
         self._device = device
         self._tables = id_tables(self.program)
-        self._inputs = input_widths(self.program)
+        self._inputs = input_shapes(self.program)
         self._plan: GpuPlan | None = plan
         self._adapted: GpuPlan | None = None
         self._compile_adapted: Callable[[], GpuPlan] | None = adapted
