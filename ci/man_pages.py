@@ -1,6 +1,6 @@
-"""Writes a manual page of a command line from its parser: ``python ci/man_pages.py lattice_fann FOLDER``.
+"""Writes a manual page of a command line: ``python ci/man_pages.py lattice_fann FOLDER``.
 
-It runs in an environment in which the package is installed, and needs nothing else.
+It is made from the parser. It runs in an environment in which the package is installed, and needs nothing else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def man_page(parser: argparse.ArgumentParser, source: str, day: str) -> str:
-    """Return the page of a command line with all its commands, in the language of ``man``.
+    """Return the page of a command line, with all its commands, as ``man`` reads it.
 
     Args:
         parser: the parser of the whole command line.
