@@ -52,7 +52,7 @@ def man_page(parser: argparse.ArgumentParser, source: str, day: str) -> str:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
-    """Return what a parser takes; that of ``lattice`` imports a command when it is asked for."""
+    """Return what a parser takes; that of ``lattice`` imports a command on first use."""
     found: Sequence[argparse.Action] = getattr(parser, "options", parser._actions)
     return [action for action in found if action.help is not argparse.SUPPRESS]
 
