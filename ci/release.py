@@ -4,7 +4,8 @@ It needs the environment of ``nox -s release``. 1. Versions, changelogs, names a
 name that is taken is refused. 2. The workflows and forms in ``.github`` follow their schemas and the advice of a
 linter. 3. Each sdist is built twice and has the same bytes both times. 4. A wheel is built from each sdist for each
 interpreter here, and made a manylinux wheel. 5. The metadata of all of them are what an index asks for. 6. From a
-folder of these wheels, without an index, a new environment installs each package by its name and runs its README.
+folder of these wheels, without an index, a new environment installs each package by its name, runs its README and
+writes the manual page of its command line.
 
 What is made lies in ``dist/release``. ``check`` does the first step alone. ``sdist`` does the first and the third, and
 builds the wheels that have no machine code. ``matrix`` prints which packages have some, and their sdists, as JSON.
@@ -229,6 +230,7 @@ def check_installs(packages: Sequence[Distribution], wheels: Path) -> None:
             run([*local, "--no-deps", *MODELS])
             run([*local, "--no-deps", "--target", str(Path(folder) / "writers"), *WRITERS])
             run_readme(package, environment / "bin" / "python", Path(folder))
+            write_man_page(package, environment / "bin" / "python", wheels.parent / "man1")
         print(f"release: {package.name} installs by its name and runs its README", flush=True)
 
 
@@ -268,6 +270,13 @@ def run_readme(package: Distribution, python: Path, folder: Path) -> None:
         cwd=folder,
         env=environment,
     )
+
+
+def write_man_page(package: Distribution, python: Path, folder: Path) -> None:
+    """Write the manual page of an installed package's command line into a folder."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(commit_time())}
+    environment.pop("PYTHONPATH", None)
+    run([str(python), str(ROOT / "ci" / "man_pages.py"), f"lattice_{package.short}", str(folder)], env=environment)
 
 
 def new_environment(folder: Path, python: str) -> list[str]:
