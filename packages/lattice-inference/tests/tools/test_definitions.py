@@ -8,6 +8,7 @@ import pytest
 
 from lattice_inference.errors import GrammarError, InvalidInputError
 from lattice_inference.tokenizer.chat_template import ChatTemplate
+from lattice_inference.tools.calls import ToolCall
 from lattice_inference.tools.conversation import Tools
 from lattice_inference.tools.definitions import MOST_TOOLS, checked_tools, chosen_tools
 from lattice_inference.tools.formats import FORMATS
@@ -138,3 +139,9 @@ def test_a_named_tool_is_called_once_in_whatever_mapping_it_is_named():
         {"type": "function", "function": {"name": NOW["function"]["name"]}}, True, "none"
     )
     assert not tools.grammar(choice, True, "none").several
+
+
+def test_arguments_that_nest_too_deeply_are_told():
+    call = ToolCall("a", "f", '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(InvalidInputError, match="the arguments of 'f' nest too deeply"):
+        call.arguments  # noqa: B018

@@ -15,6 +15,7 @@ from lattice_tune import (
     ModelRegistry,
     PromotionRefusedError,
     RegisteredModel,
+    RegistryCorruptError,
     RegistryError,
     ShadowConfig,
     ShadowPassed,
@@ -216,3 +217,15 @@ def test_samples_that_make_no_sense_are_refused(
     with pytest.raises(InvalidInputError):
         session.record_many([("good", True, 1, 1), row])  # type: ignore[list-item]
     assert session.progress().samples == 0
+
+
+@pytest.mark.parametrize("fields", ["[" * 100_000, "[]", "{", '{"sample_rate": 2}', '{"no_such_field": 1}'])
+def test_the_configuration_in_a_damaged_row_is_refused(
+    registry: ModelRegistry, candidate: RegisteredModel, fields: str
+) -> None:
+    session = ShadowSession.start(registry, candidate, SMALL)
+    database = registry.store.database
+    with database.transaction():
+        database.execute("UPDATE shadow_sessions SET config = ?", (fields,))
+    with pytest.raises(RegistryCorruptError, match="shadow session"):
+        ShadowSession(registry, session.session)

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from lattice_inference.errors import InvalidInputError
+
 __all__ = ["ToolCall", "ToolCallDelta", "call_id"]
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -29,8 +31,15 @@ class ToolCall:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments by name."""
-        arguments: dict[str, Any] = json.loads(self.arguments_text)
+        """The arguments by name.
+
+        Raises:
+            InvalidInputError: they nest deeper than Python reads.
+        """
+        try:
+            arguments: dict[str, Any] = json.loads(self.arguments_text)
+        except RecursionError:
+            raise InvalidInputError(f"the arguments of {self.name!r} nest too deeply: read arguments_text") from None
         return arguments
 
     def to_message(self) -> dict[str, Any]:

@@ -168,7 +168,7 @@ class ShadowSession:
             if len(self._salt) != SALT_BYTES:
                 raise ValueError("its salt is not what was written")
             self.config: ShadowConfig = ShadowConfig(**json.loads(fields))
-        except (InvalidInputError, ValueError, TypeError) as error:
+        except (InvalidInputError, ValueError, TypeError, RecursionError) as error:
             raise RegistryCorruptError(
                 f"{self._database.path} is damaged: shadow session {session}: {error}"
             ) from error
