@@ -124,7 +124,7 @@ class Preparation:
             raise InvalidInputError("there is nothing to generate from: the prompt has no tokens; give it a text")
         if len(context) > self.max_tokens:
             raise TextTooLongError(
-                f"the prompt makes a context of {len(context):,} tokens; this session takes {self.max_tokens:,}"
+                f"the prompt makes a context of {len(context):,} tokens; at most {self.max_tokens:,} are taken"
             )
         check_vocabulary(context, self._model.vocab_size, "the prompt")
 
