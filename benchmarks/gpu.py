@@ -1,7 +1,7 @@
 """Times models on a GPU, beside llama.cpp on the same GPU and our CPU backend.
 
 Decoding, prompts and an encoder are timed. One command for a machine with a GPU, about ten minutes; it needs the extra wgpu
-and the GPU's driver. Models are drawn weights in the shape of Llama 3.2 1B, made first. Decoding is greedy: a token's time
+and the GPU's driver. Models are drawn weights in the shape of Llama 3.2 1B, made first. Decoding is greedy: a token takes
 the slope between the 32nd and the 256th token. llama.cpp takes turns where llama-cpp-python is installed and built with its
 Vulkan backend:
 
