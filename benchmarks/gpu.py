@@ -1,8 +1,9 @@
-"""Times models on a GPU: decoding, prompts and an encoder, beside llama.cpp on the same GPU and our CPU backend.
+"""Times models on a GPU, beside llama.cpp on the same GPU and our CPU backend.
 
-One command for a machine with a GPU, about ten minutes; it needs the extra wgpu and the GPU's driver. Models are drawn
-weights in the shape of Llama 3.2 1B, written first. Decoding is greedy, a token's time the slope between the 32nd and the
-256th token. llama.cpp takes turns where llama-cpp-python is installed and built with its Vulkan backend:
+Decoding, prompts and an encoder are timed. One command for a machine with a GPU, about ten minutes; it needs the extra wgpu
+and the GPU's driver. Models are drawn weights in the shape of Llama 3.2 1B, made first. Decoding is greedy: a token takes
+the slope between the 32nd and the 256th token. llama.cpp takes turns where llama-cpp-python is installed and built with its
+Vulkan backend:
 
   CMAKE_ARGS=-DGGML_VULKAN=on pip install llama-cpp-python
 
@@ -229,7 +230,10 @@ def render(record: Mapping[str, Any]) -> str:
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
-    """Say which limits the record misses. Those of software are all missed: only a GPU is measured."""
+    """Say which limits the record misses.
+
+    A record of software misses them all: only a GPU is measured.
+    """
     if record["software"]:
         return [f"{record['device']} is software: the limits are a GPU's"]
     least = limits(SCRIPT)

@@ -197,6 +197,7 @@ def _memory(need: MemoryNeed) -> dict[str, Any]:
         **({"state_bytes": need.state_bytes} if need.state_bytes else {}),
         "needed_bytes": need.needed_bytes,
         "available_bytes": need.available_bytes,
+        "fits": need.fits,
     }
 
 

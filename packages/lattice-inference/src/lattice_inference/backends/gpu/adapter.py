@@ -24,7 +24,10 @@ _FORMS = ("float32", "bfloat16", "float16")  # kernels know them by their place
 
 @dataclass(frozen=True)
 class _Site:
-    """What one linear gets: A and B in bindings, each beside the header; the rank, outputs and the form of both."""
+    """What one linear gets: A and B in bindings, each beside the header.
+
+    Also the rank, the outputs and the form of both.
+    """
 
     down: Bindings
     up: Bindings
@@ -68,7 +71,10 @@ class GpuAdapter:
         return _Site(down, up, len(factors.a), len(factors.b), form)
 
     def dispatches(self, site: str, launch: Launch, record: int) -> Iterator[Dispatch]:
-        """Yield what adds this adapter's part to ``launch.groups`` rows of a linear; nothing if it has none."""
+        """Yield what adds this adapter's part to ``launch.groups`` rows of a linear.
+
+        Yield nothing if it has none.
+        """
         part = self._sites.get(site)
         if part is None:
             return

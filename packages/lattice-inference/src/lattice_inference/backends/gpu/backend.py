@@ -112,13 +112,16 @@ class GpuBackend:
 
     @staticmethod
     def check(program: Program) -> None:
-        """Raise UnsupportedError for an op of ``program``, or a size of one, that no kernel computes."""
+        """Raise UnsupportedError for an op, or a size of one, that no kernel computes."""
         check_ops(expand_experts(program))
 
     def _compiled(
         self, program: Program, forms: GpuWeightForms, sites: Mapping[str, tuple[int, int]]
     ) -> CompiledProgram:
-        """Return ``program`` fused, with places for the adapters of ``sites``; both read the same weights."""
+        """Return ``program`` fused, with places for the adapters of ``sites``.
+
+        Whatever the sites, it reads the same weights.
+        """
 
         def rewrite(program: Program) -> Program:
             cut = expand_experts(add_low_rank(forms.cut(program), sites))

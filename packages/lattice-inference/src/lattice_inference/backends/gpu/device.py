@@ -162,7 +162,10 @@ class GpuDevice(Protocol):
         ...
 
     def prepare(self, dispatches: Sequence[Dispatch]) -> Prepared:
-        """Return dispatches as :meth:`submit` takes them: what does not change from step to step is done once."""
+        """Return dispatches as :meth:`submit` takes them.
+
+        What does not change from step to step is done once.
+        """
         ...
 
     def submit(self, step: Bindings, dispatches: Prepared, spans: Sequence[Span]) -> Reading:

@@ -1,4 +1,7 @@
-"""What the functions of the lowering share: the program's choices, and how many workgroups a kernel has."""
+"""What the functions of the lowering share.
+
+That is what holds for a whole program, and how many workgroups a kernel has.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _WIDE_HEAD = 128  # wider heads have tiles of half the rows
 
 
 class Lowering:
-    """What the functions of a lowering are given and leave behind.
+    """What the functions of a lowering are given and collect.
 
     Attributes:
         angles: for each op of angles so far, its frequencies and its scale.

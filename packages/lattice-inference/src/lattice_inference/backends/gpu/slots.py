@@ -1,4 +1,6 @@
-"""Slots of recurrent layers on a device: a buffer a layer and kind, which grow as slots come into use.
+"""Slots of recurrent layers on a device: a buffer a layer and kind.
+
+Buffers grow as slots come into use.
 
 A slot of a short convolution holds rows: those before the block, then the block's. One of the gated delta rule has, for
 each value head, the state at the block's beginning [key][value], then the block's keys, its rows, and its factors.
@@ -24,7 +26,7 @@ MOST_STATE_DIM = 256
 
 
 class GpuSlots:
-    """``slots`` slots, each with one sequence's state of every recurrent layer of ``specs``. Thread-safe.
+    """``slots`` slots, each with one sequence's state of every layer of ``specs``. Thread-safe.
 
     Raises:
         UnsupportedError: a key is wider than the kernels take.

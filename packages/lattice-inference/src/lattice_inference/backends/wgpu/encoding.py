@@ -61,7 +61,7 @@ class PreparedDispatches:
         return bool(self._dispatches)
 
     def encode(self, compute: Any, step: Any) -> None:
-        """Write the dispatches into the pass ``compute``, each with the bindings ``step`` at its record."""
+        """Write the dispatches into the pass ``compute``, each with ``step`` at its record."""
         if self._rows is None:
             self._encode_plainly(compute, step)
             return
