@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from lattice_inference import Engine, EngineConfig
+from lattice_inference.generate import engine as engine_module
 from lattice_inference.serve import ServeConfig
 from lattice_inference.serve.reasoning_split import ReasoningSplit
 from lattice_inference.serve.token_batches import TokenBatches
@@ -160,10 +161,7 @@ def test_reasoning_is_told_from_the_answer(text, state, expected, size):
 def test_an_error_after_some_tokens_is_an_error_event(models, monkeypatch):
     with Engine(models.drawn, EngineConfig(page_tokens=16)) as engine:
         app = models.app(models={"drawn": engine}, adapters={})
-        original, calls = models.drawn.step_batch if hasattr(models.drawn, "step_batch") else None, []
-        from lattice_inference.generate import engine as module
-
-        run_step = module.run_step
+        calls, run_step = [], engine_module.run_step
 
         def failing(model, takers):
             calls.append(1)
@@ -171,8 +169,7 @@ def test_an_error_after_some_tokens_is_an_error_event(models, monkeypatch):
                 raise RuntimeError("secret")
             return run_step(model, takers)
 
-        del original
-        monkeypatch.setattr(module, "run_step", failing)
+        monkeypatch.setattr(engine_module, "run_step", failing)
         with client_of(app) as client:
             answer = client.post("/v1/chat/completions", json={**LONG, "stream": True})
             blocks = answer.text.strip().split("\n\n")

@@ -1,4 +1,4 @@
-"""How a server behaves: its limits, its keys, and what it does with fields that it does not know."""
+"""How a server behaves: its limits and its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the fields of a request's body: each is honoured, a label without effect, or refused by its name."""
+"""Reads the fields of a body: each is honoured, has no effect, or is refused by its name."""
 
 from __future__ import annotations
 

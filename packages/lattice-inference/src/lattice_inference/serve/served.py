@@ -52,7 +52,7 @@ class TextEncoder(Protocol):
 
 
 class PairScorer(Protocol):
-    """What scores pairs of a query and a document: a :class:`CrossEncoder`, or what has these members."""
+    """What scores queries with documents: a :class:`CrossEncoder`, or what has its members."""
 
     @property
     def max_tokens(self) -> int:

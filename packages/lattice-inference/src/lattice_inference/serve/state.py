@@ -117,7 +117,10 @@ class ServerState:
         return None
 
     def note_failure(self, note: RequestNote, error: BaseException) -> None:
-        """Note why an answer ended before its end; the log gets the traceback of what is not expected."""
+        """Note why an answer ended early.
+
+        The log gets the traceback of what is not expected.
+        """
         if isinstance(error, ClientDisconnect):
             note.status, note.code = CLIENT_LEFT, "client_left"
             return
@@ -145,7 +148,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _foreign(headers: dict[str, str]) -> ApiError | None:
-    """Return the error of a request that a web page may have sent; only for a server without keys."""
+    """Return the error of a request that a web page may have sent."""
     host = headers.get("host", "")
     try:
         name = urlsplit(f"//{host}").hostname or ""

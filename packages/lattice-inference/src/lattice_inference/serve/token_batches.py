@@ -27,7 +27,7 @@ class _Job(Generic[Item]):
         self.future: Future[Rows] = Future()
 
     def fitting(self, room: int, whatever: bool) -> int:
-        """Return how many of the next items have at most ``room`` tokens, at least one if ``whatever``."""
+        """Return how many of the next items fit into ``room`` tokens; one anyway if ``whatever``."""
         count = 0
         for tokens in self.tokens[self.place :]:
             if tokens > room and (count or not whatever):
@@ -99,7 +99,7 @@ class TokenBatches(Generic[Item]):
                 self._call(batch)
 
     def _next_batch(self) -> list[tuple[_Job[Item], int]]:
-        """Return jobs and how many items of each come now; the first job goes to the end if more of it is left."""
+        """Return jobs, and how many items of each come now."""
         batch: list[tuple[_Job[Item], int]] = []
         room, kept = self._most_tokens, []
         while self._jobs:

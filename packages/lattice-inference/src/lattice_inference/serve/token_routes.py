@@ -1,4 +1,4 @@
-"""``/tokenize``, ``/detokenize`` and ``/apply-template``: what a model's tokenizer and template do."""
+"""``/tokenize``, ``/detokenize`` and ``/apply-template``."""
 
 from __future__ import annotations
 
