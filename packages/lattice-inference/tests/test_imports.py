@@ -10,7 +10,7 @@ import pytest
 
 HEAVY = {
     "huggingface_hub", "jinja2", "safetensors", "tqdm", "asyncio", "multiprocessing", "http.client", "urllib.request",
-    "socket", "ssl", "subprocess", "scipy", "torch",
+    "socket", "ssl", "starlette", "uvicorn", "subprocess", "scipy", "torch",
 }  # fmt: skip
 
 

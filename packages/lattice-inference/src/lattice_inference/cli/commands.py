@@ -19,6 +19,7 @@ __all__ = ["COMMANDS"]
 COMMANDS: dict[str, str] = {
     "generate": "generate a text after a prompt",
     "chat": "talk with a model",
+    "serve": "serve models over HTTP, for clients of OpenAI's API",
     "perplexity": "measure how well a model predicts a text",
     "compare-logits": "measure how far a model's predictions are from another's",
     "bench": "measure a model's speed and memory",

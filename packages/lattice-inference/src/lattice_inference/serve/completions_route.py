@@ -1,0 +1,204 @@
+"""``/v1/completions``: texts after prompts that are taken as they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from lattice_inference.errors import LatticeError
+from lattice_inference.generate.config import MOST_LOGPROBS, GenerateConfig
+from lattice_inference.generate.prompt_tokens import prompt_ids
+from lattice_inference.generate.result import GenerateResult
+from lattice_inference.serve.answers import finish_reason, merged, token_text, usage
+from lattice_inference.serve.api_errors import ApiError, refusal_of
+from lattice_inference.serve.event_stream import EventStream, unless_gone
+from lattice_inference.serve.fields import Fields
+from lattice_inference.serve.generation_fields import Asked, asked_of, room_for
+from lattice_inference.serve.state import RequestNote, ServerState, note_of, read_fields
+from lattice_inference.serve.token_times import timed
+
+if TYPE_CHECKING:
+    from lattice_inference.generate.engine import Engine
+    from lattice_inference.generate.engine_request import EngineStream
+    from lattice_inference.generate.sampler import TokenLogprobs
+    from lattice_inference.grammar.specification import Grammar
+
+__all__ = ["COMPLETION_FIELDS", "complete"]
+
+COMPLETION_FIELDS = ("prompt", "echo", "grammar")
+"""What completions take besides ``model`` and the fields of every generation."""
+
+Prompts = list[str] | list[list[int]]
+
+
+@dataclass(frozen=True)
+class _Begun:
+    engine: Engine
+    streams: list[EngineStream]
+    asked: Asked
+    logprobs: int | None
+    echoes: list[str]  # what stands before each text
+
+
+async def complete(request: Request, state: ServerState) -> Response:
+    """Continue prompts, at once or by events."""
+    note = note_of(request)
+    fields = await read_fields(request, state.config)
+    begun = await unless_gone(request, asyncio.to_thread(_begin, fields, state, note), state.config.request_seconds)
+    if begun.asked.streams:
+        return EventStream(_events(begun, state, note), lambda error: state.note_failure(note, error))
+    body = await unless_gone(request, _answer(begun, state, note), state.config.request_seconds + 5)
+    return JSONResponse(body)
+
+
+def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:
+    """Check all of a request and hand it to its engine; runs in a thread."""
+    note.model = fields.needed_text("model")
+    base, adapter = state.served.find(note.model, "model")
+    engine = state.served.models[base]
+    asked = asked_of(fields, state.config.max_choices)
+    prompts = _prompts(fields, state.config.max_inputs)
+    logprobs = fields.integer("logprobs", 0, MOST_LOGPROBS)
+    echoes = fields.flag("echo")
+    if echoes and logprobs is not None:
+        fields.refuse("echo", "false beside logprobs, as prompts have no log-probabilities here", "unsupported_field")
+    grammar = fields.text("grammar")
+    note.ignored = tuple(fields.finish(lenient=state.config.lenient))
+    streams: list[EngineStream] = []
+    try:
+        config = GenerateConfig(**asked.settings, logprobs=logprobs, grammar=_gbnf(grammar))
+        for prompt in prompts:
+            special = engine.config.special_tokens_in_text
+            ids = prompt_ids(engine.tokenizer, prompt, begins=True, special_tokens_in_text=special)
+            config = replace(config, max_new_tokens=room_for(engine, len(ids), asked.max_tokens))
+            seconds = state.config.request_seconds
+            streams += engine.submit_choices(ids, asked.n, config, adapter=adapter, deadline=seconds)
+            note.prompt_tokens += len(ids)
+    except BaseException as error:
+        for stream in streams:
+            stream.cancel()
+        if not isinstance(error, LatticeError):
+            raise
+        param = "grammar" if grammar is not None and "grammar" in str(error) else str(error).split()[0]
+        raise refusal_of(error, param if param in {*asked.settings, "logprobs", "grammar"} else "prompt") from error
+    texts = [_text_of(engine, prompt) if echoes else "" for prompt in prompts for _ in range(asked.n)]
+    return _Begun(engine, streams, asked, logprobs, texts)
+
+
+def _prompts(fields: Fields, most: int) -> Prompts:
+    given = fields.any("prompt")
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, list) and given and len(given) <= most:
+        if all(type(one) is int for one in given):
+            return [given]
+        if all(isinstance(one, str) for one in given):
+            return given
+        if all(isinstance(one, list) and one and all(type(token) is int for token in one) for one in given):
+            return given
+    return fields.refuse("prompt", f"a text, token ids, or a list of up to {most:,} of either")
+
+
+def _gbnf(grammar: str | None) -> Grammar | None:
+    if grammar is None:
+        return None
+    from lattice_inference.grammar.specification import Gbnf
+
+    return Gbnf(grammar)
+
+
+def _text_of(engine: Engine, prompt: str | Sequence[int]) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    if engine.tokenizer is None:
+        raise ApiError(400, "unsupported", "the model has no tokenizer, so token ids have no text", "echo")
+    return engine.tokenizer.decode(prompt)
+
+
+class _Logprobs:
+    """The log-probabilities of one text, in the form of completions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._tokenizer = engine.tokenizer
+        self._offset = 0
+
+    def entries(self, told: Sequence[TokenLogprobs]) -> dict[str, Any]:
+        tokens = [token_text(self._tokenizer, one.token_id) for one in told]
+        offsets = []
+        for token in tokens:
+            offsets.append(self._offset)
+            self._offset += len(token)
+        return {
+            "tokens": tokens,
+            "token_logprobs": [max(one.logprob, -9999.0) for one in told],
+            "top_logprobs": [
+                {token_text(self._tokenizer, token_id): max(logprob, -9999.0) for token_id, logprob in one.top}
+                for one in told
+            ],
+            "text_offset": offsets,
+        }
+
+
+async def _answer(begun: _Begun, state: ServerState, note: RequestNote) -> dict[str, Any]:
+    results: dict[int, GenerateResult] = {}
+    async for place, item in timed(merged(begun.streams), state.metrics, note):
+        if isinstance(item, GenerateResult):
+            results[place] = item
+    choices = [
+        {
+            "index": place,
+            "text": begun.echoes[place] + results[place].text,
+            "logprobs": None
+            if begun.logprobs is None
+            else _Logprobs(begun.engine).entries(results[place].logprobs or ()),
+            "finish_reason": finish_reason(results[place]),
+        }
+        for place in range(len(begun.streams))
+    ]
+    return {**_head(note), "choices": choices, "usage": _usage(results, note)}
+
+
+async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> AsyncGenerator[dict[str, Any], None]:
+    head = _head(note)
+    if begun.asked.includes_usage:
+        head["usage"] = None
+
+    def event(place: int, text: str, logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
+        return {**head, "choices": [{"index": place, "text": text, "logprobs": logprobs, "finish_reason": reason}]}
+
+    results: dict[int, GenerateResult] = {}
+    logprobs = [_Logprobs(begun.engine) for _ in begun.streams]
+    source = timed(merged(begun.streams), state.metrics, note)
+    try:
+        for place, echo in enumerate(begun.echoes):
+            if echo:
+                yield event(place, echo, None, None)
+        async for place, item in source:
+            if isinstance(item, GenerateResult):
+                results[place] = item
+                yield event(place, "", None, finish_reason(item))
+            elif item.text or item.logprobs is not None:
+                told = None if item.logprobs is None else logprobs[place].entries([item.logprobs])
+                yield event(place, item.text, told, None)
+        told_usage = _usage(results, note)
+        if begun.asked.includes_usage:
+            yield {**head, "choices": [], "usage": told_usage}
+    finally:
+        await source.aclose()
+        for stream in begun.streams:
+            stream.cancel()
+
+
+def _head(note: RequestNote) -> dict[str, Any]:
+    return {"id": f"cmpl-{note.id}", "object": "text_completion", "created": note.stamp, "model": note.model}
+
+
+def _usage(results: dict[int, GenerateResult], note: RequestNote) -> dict[str, Any]:
+    told = usage(list(results.values()), note.prompt_tokens)
+    note.new_tokens = told["completion_tokens"]
+    return told

@@ -1,0 +1,105 @@
+"""An answer that comes as server-sent events, and ends when its reader leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from lattice_inference.serve.api_errors import ApiError, run_error_of
+
+__all__ = ["EventStream", "unless_gone"]
+
+Result = TypeVar("Result")
+SEND_SECONDS = 60.0
+
+
+class EventStream(Response):
+    """Sends events, then ``[DONE]``; after an error the error, and no end.
+
+    Args:
+        events: the JSON values. It is closed when the client has left.
+        failed: is told the error, if there is one.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[dict[str, Any], None], failed: Callable[[BaseException], None]) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._failed = failed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            await _first_of(self._send_all(send), receive)
+        except ClientDisconnect as error:
+            self._failed(error)
+
+    async def _send_all(self, send: Send) -> None:
+        async def write(data: str, more: bool = True) -> None:
+            async with asyncio.timeout(SEND_SECONDS):
+                await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": more})
+
+        try:
+            async with contextlib.aclosing(self._events) as events:
+                try:
+                    async for event in events:
+                        try:
+                            await write(json.dumps(event, ensure_ascii=False))
+                        except (OSError, TimeoutError) as error:
+                            raise ClientDisconnect from error
+                except ClientDisconnect:
+                    raise
+                except Exception as error:
+                    self._failed(error)
+                    await write(json.dumps(run_error_of(error).body()), more=False)
+                    return
+                await write("[DONE]", more=False)
+        except OSError as error:
+            raise ClientDisconnect from error
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
+    """Return what ``work`` returns; cancel it when the client leaves, or after some seconds.
+
+    Raises:
+        ClientDisconnect: the client has left.
+        ApiError: there was no more time.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            return await _first_of(work, request.receive)
+    except TimeoutError as error:
+        failure: ApiError = run_error_of(error)
+        raise failure from None
+
+
+async def _first_of(work: Coroutine[Any, Any, Result], receive: Receive) -> Result:
+    """Run ``work`` until its end, unless the client leaves before."""
+    task = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        leaving.cancel()
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,85 @@
+"""Counts of a server, in the text form that Prometheus reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+
+from lattice_inference.generate.engine_config import EngineStats
+
+__all__ = ["ServeMetrics", "engine_lines"]
+
+_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_HELP = {
+    "lattice_requests_total": "requests that were answered, by route, status and code of error",
+    "lattice_tokens_total": "tokens by model and kind (prompt, completion)",
+    "lattice_request_seconds": "seconds from the arrival of a request to the end of its answer",
+    "lattice_first_token_seconds": "seconds from the arrival of a request to its first token",
+    "lattice_token_gap_seconds": "seconds between two tokens of an answer",
+}
+
+
+class ServeMetrics:
+    """Counters and histograms. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, dict[str, float]] = {}
+        self._histograms: dict[str, dict[str, list[float]]] = {}
+
+    def add(self, name: str, amount: float = 1, **labels: object) -> None:
+        """Add to a counter."""
+        key = _labels(labels)
+        with self._lock:
+            family = self._counts.setdefault(name, {})
+            family[key] = family.get(key, 0) + amount
+
+    def observe(self, name: str, seconds: float, **labels: object) -> None:
+        """Add a time to a histogram."""
+        key = _labels(labels)
+        with self._lock:
+            found = self._histograms.setdefault(name, {}).setdefault(key, [0.0] * (len(_BOUNDS) + 2))
+            for index, bound in enumerate(_BOUNDS):
+                found[index] += seconds <= bound
+            found[-2] += 1
+            found[-1] += seconds
+
+    def text(self, further: Iterable[str] = ()) -> str:
+        """Return all of it, and further lines."""
+        with self._lock:
+            return "\n".join([*self._lines(), *further]) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        for name, family in self._counts.items():
+            yield from (f"# HELP {name} {_HELP.get(name, name)}", f"# TYPE {name} counter")
+            for key, value in family.items():
+                yield f"{name}{{{key}}} {value:g}"
+        for name, members in self._histograms.items():
+            yield from (f"# HELP {name} {_HELP.get(name, name)}", f"# TYPE {name} histogram")
+            for key, values in members.items():
+                before = f"{key}," if key else ""
+                for bound, count in zip(_BOUNDS, values, strict=False):
+                    yield f'{name}_bucket{{{before}le="{bound:g}"}} {count:g}'
+                yield f'{name}_bucket{{{before}le="+Inf"}} {values[-2]:g}'
+                yield f"{name}_count{{{key}}} {values[-2]:g}"
+                yield f"{name}_sum{{{key}}} {values[-1]:.9g}"
+
+
+def engine_lines(stats: Mapping[str, EngineStats]) -> Iterator[str]:
+    """Yield the lines that tell what engines do, by the name of their model."""
+    gauges = ("waiting", "running", "parked", "cache_pages", "used_pages", "remembered_pages")
+    counters = ("finished", "cancelled", "failed", "steps", "prompt_tokens", "new_tokens", "preemptions")
+    for kind, names in (("gauge", gauges), ("counter", counters)):
+        for field in names if stats else ():
+            name = f"lattice_engine_{field}" + ("_total" if kind == "counter" else "")
+            yield f"# TYPE {name} {kind}"
+            for model, values in stats.items():
+                yield f"{name}{{{_labels({'model': model})}}} {getattr(values, field)}"
+
+
+def _labels(labels: Mapping[str, object]) -> str:
+    pairs = []
+    for name, value in labels.items():
+        text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        pairs.append(f'{name}="{text}"')
+    return ",".join(pairs)

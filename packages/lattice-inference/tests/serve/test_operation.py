@@ -1,0 +1,256 @@
+"""What goes on around requests: clients that leave, a full queue, deadlines, draining, the log and the metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import httpx2
+import numpy as np
+import pytest
+
+from lattice_inference import Engine, EngineConfig
+from lattice_inference.generate import engine as engine_module
+from lattice_inference.serve import ServeConfig
+from lattice_inference.serve.reasoning_split import ReasoningSplit
+from lattice_inference.serve.token_batches import TokenBatches
+from tiny_decoders import write_drawn_model
+
+from .conftest import client_of, events_of
+from .test_answers import ASKED
+from .test_refusals import refused
+
+LONG = {"model": "drawn", "messages": ASKED, "seed": 1, "ignore_eos": True}
+
+
+def called(app, body, path="/v1/chat/completions", *, leaves_after=None):
+    """Call an application as a server does; the client leaves after so many parts of the answer's body."""
+
+    async def call():
+        parts, left = [], asyncio.Event()
+        whole = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+
+        async def receive():
+            if whole:
+                return whole.pop()
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            parts.append(message)
+            if leaves_after is not None and len(parts) > leaves_after:
+                left.set()
+
+        if leaves_after == 0:
+            asyncio.get_running_loop().call_later(0.05, left.set)
+        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "root_path": ""}
+        scope |= {"headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]}
+        await asyncio.wait_for(app({**scope, "http_version": "1.1", "scheme": "http"}, receive, send), 60)
+        return parts
+
+    return asyncio.run(call())
+
+
+def ended(engine):
+    """Wait until an engine has nothing to do, and return its statistics."""
+    while (stats := engine.stats()).waiting + stats.running:
+        threading.Event().wait(0.005)
+    return stats
+
+
+class TestLeaving:
+    @pytest.mark.parametrize("streams", [True, False])
+    def test_a_client_that_leaves_frees_its_row(self, models, streams):
+        with Engine(models.drawn, EngineConfig(page_tokens=16, prefix_bytes=0)) as engine:
+            app = models.app(models={"drawn": engine}, adapters={})
+            called(app, {**LONG, "n": 16, "stream": streams}, leaves_after=2 if streams else 0)
+            stats = ended(engine)
+            assert stats.cancelled > 0
+            assert stats.used_pages == 0
+            assert stats.new_tokens < 16 * 100
+            assert app.state.lattice.in_flight == 0
+
+    def test_texts_of_a_client_that_has_left_are_dropped(self):
+        began, may_go, seen = threading.Event(), threading.Event(), []
+
+        def run(items, adapter):
+            began.set()
+            may_go.wait(30)
+            seen.extend(items)
+            return np.zeros((len(items), 1), np.float32)
+
+        batches = TokenBatches(run, 4)
+        first = batches.submit(["a"], [4])
+        began.wait(30)
+        left, last = batches.submit(["b"], [4]), batches.submit(["c"], [4])
+        left.cancel()
+        may_go.set()
+        assert first.result(30).shape == last.result(30).shape == (1, 1)
+        batches.close()
+        assert seen == ["a", "c"]
+
+
+class TestBatches:
+    def test_they_hold_as_many_tokens_as_fit_and_take_turns(self):
+        began, may_go, calls = threading.Event(), threading.Event(), []
+
+        def run(items, adapter):
+            began.set()
+            may_go.wait(30)
+            calls.append((list(items), adapter))
+            return np.array([[int(item)] for item in items], np.float32)
+
+        batches = TokenBatches(run, 10)
+        jobs = [batches.submit(["0"], [99])]
+        began.wait(30)
+        jobs += [batches.submit(["1", "2", "3", "4", "5"], [4] * 5), batches.submit(["6"], [2])]
+        jobs.append(batches.submit(["7"], [1], "other"))
+        may_go.set()
+        results = [job.result(30)[:, 0].tolist() for job in jobs]
+        batches.close()
+        assert results == [[0], [1, 2, 3, 4, 5], [6], [7]]
+        assert calls[:2] == [(["0"], None), (["1", "2", "6"], None)]
+        assert (["7"], "other") in calls
+        assert all(adapter is None or items == ["7"] for items, adapter in calls)
+
+    def test_one_that_fails_fails_alone(self):
+        began, may_go = threading.Event(), threading.Event()
+
+        def run(items, adapter):
+            began.set()
+            may_go.wait(30)
+            if "bad" in items:
+                raise ValueError("bad")
+            return np.ones((len(items), 1), np.float32)
+
+        batches = TokenBatches(run, 10)
+        jobs = [batches.submit([item], [1]) for item in ("first", "good", "bad", "good")]
+        began.wait(30)
+        may_go.set()
+        assert isinstance(jobs[2].exception(30), ValueError)
+        assert all(jobs[i].result(30).shape == (1, 1) for i in (0, 1, 3))
+        batches.close()
+        assert batches.submit(["a"], [1]).cancelled()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+@pytest.mark.parametrize(
+    ("text", "state", "expected"),
+    [
+        ("<think>\nwhy\n\nso\n</think>\n\nYes", "possible", ("why\n\nso", "Yes")),
+        ("why</think>Yes</think>", "open", ("why", "Yes</think>")),
+        ("why </thin", "open", ("why </thin", "")),
+        ("<thirst", "possible", ("", "<thirst")),
+        ("<thi", "possible", ("", "<thi")),
+        ("<think>no</think>", "none", ("", "<think>no</think>")),
+        ("<think>\n\n</think>\n\nYes\n", "possible", ("", "Yes\n")),
+    ],
+)
+def test_reasoning_is_told_from_the_answer(text, state, expected, size):
+    split = ReasoningSplit(state)
+    parts = [split.push(text[start : start + size]) for start in range(0, len(text), size)] + [split.finish()]
+    assert ("".join(part[0] for part in parts), "".join(part[1] for part in parts)) == expected
+
+
+def test_an_error_after_some_tokens_is_an_error_event(models, monkeypatch):
+    with Engine(models.drawn, EngineConfig(page_tokens=16)) as engine:
+        app = models.app(models={"drawn": engine}, adapters={})
+        calls, run_step = [], engine_module.run_step
+
+        def failing(model, takers):
+            calls.append(1)
+            if len(calls) > 3:
+                raise RuntimeError("secret")
+            return run_step(model, takers)
+
+        monkeypatch.setattr(engine_module, "run_step", failing)
+        with client_of(app) as client:
+            answer = client.post("/v1/chat/completions", json={**LONG, "stream": True})
+            blocks = answer.text.strip().split("\n\n")
+            error = json.loads(blocks[-1].removeprefix("data: "))["error"]
+            assert (error["type"], error["code"]) == ("server_error", "internal_error")
+            assert "secret" not in answer.text
+            assert '"finish_reason": "stop"' not in answer.text
+            calls[:] = [1, 1, 1]
+            refused(client.post("/v1/chat/completions", json=LONG), 500, "internal_error")
+
+
+def test_a_request_that_takes_too_long_is_an_error(models):
+    with client_of(models.app(ServeConfig(request_seconds=1e-4))) as client:
+        refused(client.post("/v1/chat/completions", json={**LONG, "n": 16}), 504, "deadline_exceeded")
+
+
+def test_one_request_too_many_is_told_to_come_again(models):
+    app = models.app(ServeConfig(max_requests=3))
+    with client_of(app) as client:
+        app.state.lattice.in_flight = 3
+        answer = client.post("/v1/embeddings", json={"model": "vectors", "input": "a"})
+        refused(answer, 429, "server_busy")
+        assert answer.headers["retry-after"] == "1"
+        assert client.get("/health").status_code == 200
+        app.state.lattice.in_flight = 2
+        assert client.post("/v1/embeddings", json={"model": "vectors", "input": "a"}).status_code == 200
+
+
+def test_the_log_has_no_text_and_the_metrics_count(models, caplog):
+    with client_of(models.app()) as client, caplog.at_level(logging.INFO, "lattice_inference.serve"):
+        body = {"model": "told", "messages": [{"role": "user", "content": "a secret"}], "temperature": 0}
+        answer = client.post("/v1/chat/completions", json=body, headers={"traceparent": "00-ab-cd-01"})
+        client.post("/v1/chat/completions", json={**body, "n": 0})
+        events_of(client.post("/v1/chat/completions", json={**body, "stream": True}).text)
+        lines = [json.loads(record.getMessage()) for record in caplog.records if record.name.endswith(".serve")]
+        assert "secret" not in caplog.text
+        assert [(line["status"], line["code"]) for line in lines] == [(200, None), (400, "invalid_value"), (200, None)]
+        assert lines[0]["traceparent"] == "00-ab-cd-01"
+        assert lines[0]["id"] == answer.headers["x-request-id"]
+        tokens = answer.json()["usage"]["completion_tokens"]
+        assert lines[0]["new_tokens"] == lines[2]["new_tokens"] == tokens
+        text = client.get("/metrics").text
+    assert f'lattice_tokens_total{{model="told",kind="completion"}} {2 * tokens}\n' in text
+    assert 'lattice_requests_total{route="/v1/chat/completions",status="400",code="invalid_value"} 1\n' in text
+    assert 'lattice_first_token_seconds_count{model="told"} 2\n' in text
+    assert 'lattice_engine_running{model="told"} 0\n' in text
+    for line in text.splitlines():
+        assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM")
+def test_sigterm_lets_running_requests_end(tmp_path):
+    pytest.importorskip("uvicorn")
+    model = write_drawn_model(tmp_path / "drawn", context=4096)
+    command = [sys.executable, "-m", "lattice_inference", "serve", "--model", f"drawn={model}", "--port", "0"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "LATTICE_NUM_THREADS": "1"}
+    )
+    try:
+        url = process.stderr.readline().split(" at ")[1].strip().removesuffix("/v1")
+        body = {"model": "drawn", "prompt": "abc", "max_tokens": 1500, "ignore_eos": True, "stream": True, "seed": 1}
+        with (
+            httpx2.Client(base_url=url, timeout=60) as client,
+            client.stream("POST", "/v1/completions", json=body) as stream,
+        ):
+            lines = stream.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            with httpx2.Client(base_url=url, timeout=60) as other:
+                while other.get("/health/ready").status_code == 200:
+                    threading.Event().wait(0.01)
+                assert other.get("/health/live").status_code == 200
+                refused(other.post("/v1/completions", json=body), 503, "draining")
+            rest = [line for line in lines if line]
+        assert rest[-1] == "data: [DONE]"
+        assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        log = process.stderr.read()
+        process.stderr.close()
+    assert '"status": 200' in log
+    assert "Traceback" not in log
