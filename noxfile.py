@@ -273,6 +273,8 @@ def types(session: nox.Session) -> None:
         "hypothesis",
         "tokenizers",
         "safetensors",
+        "starlette>=0.40",
+        "uvicorn>=0.30",
     )
     sources = [ROOT / "packages" / name / "src" for name in PACKAGES]
     tests = ROOT / "packages" / "lattice-inference" / "tests"

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from lattice_inference import Engine, EngineConfig
-from lattice_inference.generate import engine as engine_module
+from lattice_inference.generate import step_runner as engine_module
 from lattice_inference.serve import ServeConfig
 from lattice_inference.serve.reasoning_split import ReasoningSplit
 from lattice_inference.serve.token_batches import TokenBatches

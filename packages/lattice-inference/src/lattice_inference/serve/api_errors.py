@@ -72,7 +72,7 @@ def refusal_of(error: BaseException, param: str | None) -> ApiError:
 
 
 def run_error_of(error: BaseException) -> ApiError:
-    """Return the answer to a request that failed while it ran: never the client's fault, and without a traceback."""
+    """Return the answer to a request that failed while it ran, without a traceback."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, CacheFullError):
