@@ -29,7 +29,7 @@ class AfterReasoning:
 
     Up to two line ends may stand between both. A :class:`Chat` does this by itself, as its template thinks.
 
-    >>> AfterReasoning(Choice(["yes", "no"])).end
+    >>> AfterReasoning(Choice(["yes", "no"])).end                                         # doctest: +SKIP
     '</think>'
 
     Args:

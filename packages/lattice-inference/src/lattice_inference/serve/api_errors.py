@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients know them: a status, and a body that names what is wrong and where."""
+"""Errors as OpenAI's clients know them: a status, and a body that names the fault."""
 
 from __future__ import annotations
 
