@@ -36,7 +36,7 @@ Choice = tuple[int, "StreamPiece | GenerateResult"]
 
 
 async def merged(streams: Sequence[EngineStream]) -> AsyncGenerator[Choice, None]:
-    """Yield the pieces of all streams as they come, each with its stream's place, and the results.
+    """Yield the pieces of all streams as they come, with the streams' places, and the results.
 
     Leaving it cancels what still runs.
 

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients know them: a status, and a body that names what is wrong and where."""
+"""Errors as OpenAI's clients know them: a status, and a body that names what is wrong."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def refusal_of(error: BaseException, param: str | None) -> ApiError:
 
 
 def run_error_of(error: BaseException) -> ApiError:
-    """Return the answer to a request that failed while it ran: never the client's fault, and without a traceback."""
+    """Return the answer to a request that failed while it ran; without a traceback."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, CacheFullError):

@@ -55,7 +55,7 @@ def create_app(
     >>> with Engine(load_model("model.gguf")) as engine:                                  # doctest: +SKIP
     ...     uvicorn.run(create_app(models={"small": engine}))
 
-    Whoever made the engines and encoders closes them, after the application. ``app.state.lattice`` is the shared state:
+    The engines and encoders are to be closed by their owner, after the application. ``app.state.lattice`` is the shared state:
     ``is_draining = True`` makes the server refuse new requests, and ``in_flight`` counts those that are worked on.
 
     Args:

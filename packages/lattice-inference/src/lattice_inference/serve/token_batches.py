@@ -37,7 +37,7 @@ class _Job(Generic[Item]):
 
 
 class TokenBatches(Generic[Item]):
-    """A thread that calls ``run`` with items of the requests that wait, up to a number of tokens.
+    """A thread that calls ``run`` with items of waiting requests, up to a number of tokens.
 
     It waits for nothing: what has queued while a call ran goes into the next one. A long request goes on in several calls,
     and those that come meanwhile take turns with it. Each item's row has the same bits whatever else is in the call.
