@@ -65,11 +65,14 @@ def test_completions_and_models(client):
     assert [model.id for model in client.models.list()][:2] == ["drawn", "told"]
 
 
-def test_embeddings(client, models):
+def test_embeddings(client, url, models):
     texts = ["the cat sat", "a zebra"]
-    answer = client.embeddings.create(model="vectors", input=texts)  # the client asks for base64 by itself
-    told = np.array([entry.embedding for entry in answer.data], np.float32)
-    assert told.tobytes() == models.encoder.encode(texts).vectors.tobytes()
+    answers = [client.embeddings.create(model="vectors", input=texts, encoding_format="float")]
+    with openai.OpenAI(base_url=url, api_key="key", max_retries=0) as other:
+        answers.append(other.embeddings.create(model="vectors", input=texts))  # the client asks for base64 by itself
+    for answer in answers:
+        told = np.array([entry.embedding for entry in answer.data], np.float32)
+        assert told.tobytes() == models.encoder.encode(texts).vectors.tobytes()
 
 
 def test_errors_are_those_of_the_client(client, url):
