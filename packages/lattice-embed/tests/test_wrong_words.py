@@ -32,6 +32,7 @@ VALID: dict[str, list[str]] = {
     "backfill": ["--from-store", "s.db", "--model", "small", "--dry-run"],
     "check-drift": ["--update-baseline", "--model", "minilm", "--input", "texts.txt", "b.json"],
     "doctor": [],
+    "completion": ["bash"],
 }
 ARGUMENTS: dict[str, list[list[str]]] = {
     "embed": [["{}"], ["--input", "{}"], ["--model", "minilm", "--base-url", "http://host", "--model", "{}", "a"]],

@@ -103,11 +103,11 @@ def test_a_program_without_inputs_takes_none():
             compiled.run(batch)
 
 
-def test_a_gpu_reads_no_inputs_and_says_so():
+def test_a_gpu_reads_rows_of_tokens_only_and_says_so():
     g = GraphBuilder()
-    program = g.build({"y": g.tanh(g.input_rows("x", Rows.TOKENS, 4))})
+    program = g.build({"y": g.tanh(g.input_rows("x", Rows.SEQUENCES, 4))})
     backend = GpuBackend(StandInDevice())
-    with pytest.raises(UnsupportedError, match="no kernel for the op 'input_rows'"):
+    with pytest.raises(UnsupportedError, match="input_rows: GPUs read one row for each token only"):
         backend.compile(program, Tensors({}))
     table = g.weight("t", (4, 3), use="rows")
     plain = GraphBuilder()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +95,11 @@ def _form_of(matrices: Sequence[Float32Array]) -> int:
 
 
 def _bytes(matrix: Float32Array, form: int) -> npt.NDArray[np.uint8]:
-    if _FORMS[form] == "float32":
-        content: npt.NDArray[np.generic] = np.ascontiguousarray(matrix)
-    else:
-        content = bfloat16_bits(matrix) if _FORMS[form] == "bfloat16" else matrix.astype(np.float16)
-    return np.ascontiguousarray(content).view(np.uint8).reshape(-1)
+    return np.ascontiguousarray(_WRITERS[_FORMS[form]](matrix)).view(np.uint8).reshape(-1)
+
+
+_WRITERS: dict[str, Callable[[Float32Array], npt.NDArray[Any]]] = {
+    "float32": np.ascontiguousarray,
+    "bfloat16": bfloat16_bits,
+    "float16": lambda matrix: matrix.astype(np.float16),
+}
