@@ -7,6 +7,7 @@ import dataclasses
 import signal
 import threading
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -310,7 +311,10 @@ class TestReaders:
             assert same(stream.finish(), expected("ab"))
 
     @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals go to the process here")
-    def test_an_interrupted_reader_may_read_on(self, gate, expected):
+    def test_an_interrupted_reader_may_read_on(self, gate, expected, request):
+        # a shell's background processes ignore interrupts
+        request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with Engine(gate) as engine:
             gate.may_run.clear()
             stream = engine.submit("ab", DRAWN)
