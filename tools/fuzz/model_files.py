@@ -145,7 +145,7 @@ def use_int8(folder: Path) -> None:
 
 
 STORAGE: Any = SimpleNamespace(
-    page_tokens=4, page_bytes=100, pages=3, specs=(), export=lambda page: bytes([page + 1]) * 100
+    recurrent=None, page_tokens=4, page_bytes=100, pages=3, specs=(), export=lambda page: bytes([page + 1]) * 100
 )
 
 
