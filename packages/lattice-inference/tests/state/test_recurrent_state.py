@@ -316,7 +316,7 @@ def test_a_saved_state_goes_on_in_another_process(model, alone, tmp_path):
         sequence = cache.sequence()
         run(model, sequence, TOKENS[:75], "none")
         cache.save(path, sequence)
-        sequence.rewind(20)  # its state has to be run again, by whoever restores it
+        sequence.rewind(20)  # who restores it has to run its state again
         cache.save(tmp_path / "cut", sequence)
     script = (
         "import sys, numpy as np\n"

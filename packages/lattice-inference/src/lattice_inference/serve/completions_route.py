@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from lattice_inference.errors import LatticeError
 from lattice_inference.generate.config import MOST_LOGPROBS, GenerateConfig
@@ -16,10 +15,10 @@ from lattice_inference.generate.prompt_tokens import prompt_ids
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.serve.answers import finish_reason, merged, token_text, usage
 from lattice_inference.serve.api_errors import ApiError, refusal_of
-from lattice_inference.serve.event_stream import EventStream, unless_gone
 from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.generation_fields import Asked, asked_of, room_for
-from lattice_inference.serve.state import RequestNote, ServerState, note_of, read_fields
+from lattice_inference.serve.generation_route import answer_generation
+from lattice_inference.serve.state import RequestNote, ServerState
 from lattice_inference.serve.token_times import timed
 
 if TYPE_CHECKING:
@@ -47,13 +46,7 @@ class _Begun:
 
 async def complete(request: Request, state: ServerState) -> Response:
     """Continue prompts, at once or by events."""
-    note = note_of(request)
-    fields = await read_fields(request, state.config)
-    begun = await unless_gone(request, asyncio.to_thread(_begin, fields, state, note), state.config.request_seconds)
-    if begun.asked.streams:
-        return EventStream(_events(begun, state, note), lambda error: state.note_failure(note, error))
-    body = await unless_gone(request, _answer(begun, state, note), state.config.request_seconds + 5)
-    return JSONResponse(body)
+    return await answer_generation(request, state, begin=_begin, answer=_answer, events=_events)
 
 
 def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:

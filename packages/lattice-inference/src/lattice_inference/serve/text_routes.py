@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +16,15 @@ from lattice_inference.errors import LatticeError
 from lattice_inference.serve.api_errors import ApiError, refusal_of, run_error_of
 from lattice_inference.serve.event_stream import unless_gone
 from lattice_inference.serve.fields import Fields
-from lattice_inference.serve.state import ServerState, note_of, read_fields
+from lattice_inference.serve.state import RequestNote, ServerState, note_of, read_fields
+from lattice_inference.serve.token_batches import TokenBatches
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 __all__ = ["EMBEDDING_FIELDS", "RERANK_FIELDS", "embed", "rerank"]
+
+Item = TypeVar("Item")
 
 EMBEDDING_FIELDS = ("input", "encoding_format", "dimensions")
 RERANK_FIELDS = ("query", "documents", "top_n", "return_documents")
@@ -39,16 +43,9 @@ async def embed(request: Request, state: ServerState) -> Response:
     dimensions = fields.integer("dimensions", 1, encoder.dimension)
     note.ignored = tuple(fields.finish(lenient=state.config.lenient))
 
-    async def work() -> npt.NDArray[np.float32]:
-        try:
-            counts = await asyncio.to_thread(encoder.count_tokens, texts)
-            _check_lengths(counts, encoder.max_tokens, "input")
-        except LatticeError as error:
-            raise refusal_of(error, "input") from error
-        note.prompt_tokens = int(counts.sum())
-        return await _finished(state.embedding_batches[base].submit(texts, counts.tolist(), adapter))
-
-    vectors = await unless_gone(request, work(), state.config.request_seconds)
+    batches, count = state.embedding_batches[base], encoder.count_tokens
+    rows = _rows(batches, texts, count, encoder.max_tokens, name="input", note=note, adapter=adapter)
+    vectors = await unless_gone(request, rows, state.config.request_seconds)
     if dimensions is not None and dimensions < encoder.dimension:
         vectors = _shortened(vectors, dimensions)
     data = [{"object": "embedding", "index": i, "embedding": _written(row, form)} for i, row in enumerate(vectors)]
@@ -73,22 +70,35 @@ async def rerank(request: Request, state: ServerState) -> Response:
     note.ignored = tuple(fields.finish(lenient=state.config.lenient))
     pairs = [(query, document) for document in documents]
 
-    async def work() -> npt.NDArray[np.float32]:
-        try:
-            counts = await asyncio.to_thread(scorer.count_tokens, pairs)
-            _check_lengths(counts, scorer.max_tokens, "documents")
-        except LatticeError as error:
-            raise refusal_of(error, "documents") from error
-        note.prompt_tokens = int(counts.sum())
-        return await _finished(state.pair_batches[base].submit(pairs, counts.tolist(), adapter))
-
-    scores = await unless_gone(request, work(), state.config.request_seconds)
+    batches, count = state.pair_batches[base], scorer.count_tokens
+    rows = _rows(batches, pairs, count, scorer.max_tokens, name="documents", note=note, adapter=adapter)
+    scores = await unless_gone(request, rows, state.config.request_seconds)
     results: list[dict[str, Any]] = []
     for index in np.argsort(-scores, kind="stable").tolist()[:most]:
         entry: dict[str, Any] = {"index": index, "relevance_score": float(scores[index])}
         results.append({**entry, "document": {"text": documents[index]}} if returns else entry)
     tokens = {"prompt_tokens": note.prompt_tokens, "total_tokens": note.prompt_tokens}
     return JSONResponse({"id": f"rerank-{note.id}", "model": note.model, "results": results, "usage": tokens})
+
+
+async def _rows(
+    batches: TokenBatches[Item],
+    items: list[Item],
+    count: Callable[[list[Item]], npt.NDArray[np.int32]],
+    most: int,
+    *,
+    name: str,
+    note: RequestNote,
+    adapter: str | None,
+) -> npt.NDArray[np.float32]:
+    """Count the tokens of the field ``name``, check them, and return the items' rows."""
+    try:
+        counts = await asyncio.to_thread(count, items)
+        _check_lengths(counts, most, name)
+    except LatticeError as error:
+        raise refusal_of(error, name) from error
+    note.prompt_tokens = int(counts.sum())
+    return await _finished(batches.submit(items, counts.tolist(), adapter))
 
 
 async def _finished(future: Future[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:

@@ -1,4 +1,4 @@
-/* Draws that nobody stores: words of 32 bits of Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+/* Draws that are not stored: words of 32 bits of Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
  * 2011), which depend on a key and a place only. graph/reverse_ops.py says which block an element has.
  */
 #ifndef LATTICE_DRAWS_H
