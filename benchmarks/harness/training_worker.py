@@ -99,7 +99,7 @@ def peft(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def lattice_pairs(task: dict[str, Any]) -> dict[str, Any]:
-    """Time an encoder's steps with this library: vectors, CoSENT, and the gradients, over packed texts."""
+    """Time an encoder's steps with this library: vectors, CoSENT, gradients; packed."""
     from lattice_inference.training import open_training_program
     from lattice_tune.lora.losses import cosent_loss
 

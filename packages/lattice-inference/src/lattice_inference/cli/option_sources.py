@@ -69,7 +69,7 @@ def sourced_values(
 def file_values(
     path: Path, command: str, options: Options, options_by_command: Mapping[str, Options]
 ) -> dict[argparse.Action, Any]:
-    """Return the values that a configuration file has for ``options``; see :func:`sourced_values`."""
+    """Return the values that a file has for ``options``; see :func:`sourced_values`."""
     named = _by_name(options)
     return {
         named[name]: _converted(named[name], value, f"{path}: {name}")

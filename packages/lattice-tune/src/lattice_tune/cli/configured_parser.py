@@ -14,9 +14,9 @@ __all__ = ["ConfiguredParser", "add_config"]
 
 
 class ConfiguredParser(argparse.ArgumentParser):
-    """A parser that takes what the command line leaves out from the file that ``--config`` names.
+    """A parser whose missing options come from the file that ``--config`` names.
 
-    It does so after :func:`add_config`; before, it is a plain parser.
+    :func:`add_config` gives it that option; without, it is a plain parser.
     """
 
     tables: Mapping[str, argparse.ArgumentParser] = {}
@@ -37,7 +37,10 @@ class ConfiguredParser(argparse.ArgumentParser):
 
 
 def add_config(parsers: Mapping[str, ConfiguredParser]) -> None:
-    """Add ``--config`` to commands that share a file: each has a table in it, and its top is for all of them."""
+    """Add ``--config`` to commands that share a file.
+
+    Each has a table in it, and the top is for all of them.
+    """
     for name, parser in parsers.items():
         parser.add_argument(
             "--config", metavar="FILE.toml", help=f"take options from a file: its top, or its table {name}"

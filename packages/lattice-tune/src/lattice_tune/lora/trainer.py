@@ -149,7 +149,9 @@ class LoraTrainer:
         folder: str | os.PathLike[str] | None = None,
         progress: Callable[[LoraStep], object] | None = None,
     ) -> LoraResult:
-        """Train on rows: from the checkpoint in ``folder``, else from what :meth:`load` took, else from first matrices.
+        """Train on rows.
+
+        It begins with the checkpoint in ``folder``, else with what :meth:`load` took, else with new matrices.
 
         Args:
             examples: a JSONL file or an iterable of mappings, with the fields that the objective asks for.
@@ -226,10 +228,10 @@ class LoraTrainer:
         return self._objective(chosen, []).measure(chosen)
 
     def load(self, adapter: LoraAdapter, head: ClassificationHead | None = None) -> None:
-        """Take the matrices of an adapter with these sites and this rank; later trainings begin with them.
+        """Take the matrices of an adapter with these sites and this rank.
 
-        With a head, they begin with it, and have its labels. Moments, rate and draws begin anew: the same ``folder`` goes
-        on with them.
+        Later trainings begin with them. With a head, they begin with it, and have its labels. Moments, rate and draws begin
+        anew: the same ``folder`` goes on with them.
 
         Raises:
             InvalidInputError: it has other sites, another rank or scale, more than matrices, or the order of rows of a GGUF
