@@ -92,13 +92,13 @@ def measure(options: argparse.Namespace) -> Record:
     """
     file = options.model or _installed_model()
     record = describe_run(SCRIPT) | {"model": file.name, "tokens": options.tokens, "threads": options.threads}
-    batches = None if options.pairs is None else _drawn_batches(options.pairs, options.steps + 1)
+    batches = None if options.pairs is None else drawn_batches(options.pairs, options.steps + 1)
     engines = {name: case for name, case in {**OURS, **PEERS}.items() if batches is not None or case[0] != "MiniLM"}
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     peaks: dict[str, float] = dict.fromkeys(engines, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         models = {"drawn": folder, "Q4_1": str(file)}
-        _worker(options.peer_python, {"engine": "write", "model": folder})
+        record["versions"] |= _worker(options.peer_python, {"engine": "write", "model": folder})["versions"]
         if batches is not None:
             models["MiniLM"] = str(find_model("all-minilm-l6-v2").directory)
         for turn in range(options.repeats):
@@ -130,7 +130,7 @@ def _installed_model() -> Path:
     return Path(found.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def _drawn_batches(path: Path, count: int) -> list[dict[str, Any]]:
+def drawn_batches(path: Path, count: int) -> list[dict[str, Any]]:
     """Return pairs of the file, a batch a step, as ids of the encoder's tokenizer."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [(first, second, float(score)) for first, second, score in csv.reader(file)]
@@ -197,7 +197,8 @@ def render(record: Mapping[str, Any]) -> str:
             ]
         )
     table = markdown_table(["engine", "processor seconds a step", "peak MB", "speed", "memory"], rows)
-    return f"{table}\n\n{record['tokens']} tokens, {record['threads']} thread.\n\n{provenance(record)}"
+    sizes = f"{record['tokens']} tokens, or {BATCH_PAIRS} pairs; threads: {record['threads']}."
+    return f"{table}\n\n{sizes}\n\n{provenance(record)}"
 
 
 if __name__ == "__main__":

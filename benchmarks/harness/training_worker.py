@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -39,13 +40,13 @@ def drawn_tokens(count: int) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 
 def write(task: dict[str, Any]) -> dict[str, Any]:
-    """Write a drawn model in float32 with transformers."""
+    """Write a drawn model in float32 with transformers; return the versions of the peers."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(task["model"])
-    return {}
+    return {"versions": {name: metadata.version(name) for name in ("torch", "transformers", "peft")}}
 
 
 def lattice(task: dict[str, Any]) -> dict[str, Any]:
