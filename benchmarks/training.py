@@ -26,7 +26,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.options import (
+    Record,
+    add_record_options,
+    finish,
+    limits,
+    partial_path,
+    positive_int,
+    save_so_far,
+)
 from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
@@ -117,10 +125,9 @@ def measure(options: argparse.Namespace) -> Record:
                 result = _worker(sys.executable if name in OURS else options.peer_python, task)
                 seconds[name] += result["seconds"]
                 peaks[name] = max(peaks[name], result["peak_mb"])
-    return record | {
-        "seconds": {name: statistics.median(times) for name, times in seconds.items()},
-        "peak_mb": peaks,
-    }
+            save_so_far(options, record | {"seconds": seconds, "peak_mb": peaks})
+    partial_path(options).unlink(missing_ok=True)
+    return record | {"seconds": seconds, "peak_mb": peaks}
 
 
 def _installed_model() -> Path:
@@ -158,9 +165,14 @@ def _worker(python: str, task: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def medians(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the median of each engine's seconds a step."""
+    return {name: statistics.median(times) for name, times in record["seconds"].items()}
+
+
 def ratios(record: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """Return the peer's seconds / ours, and our memory / the peer's, of each pair."""
-    seconds, peaks = record["seconds"], record["peak_mb"]
+    seconds, peaks = medians(record), record["peak_mb"]
     return {
         ours: (seconds[peer] / seconds[ours], peaks[ours] / peaks[peer])
         for ours, peer in COMPARED.items()
@@ -185,7 +197,7 @@ def render(record: Mapping[str, Any]) -> str:
     """Return a record as Markdown."""
     compared = ratios(record)
     rows = []
-    for name, seconds in record["seconds"].items():
+    for name, seconds in medians(record).items():
         faster, memory = compared.get(name, (None, None))
         rows.append(
             [
