@@ -31,6 +31,7 @@ import speculation
 import teacher_accuracy
 import tiles
 import tokenizing
+import training
 import vectors
 from harness import embed_tables, transport_tables
 from harness.options import limits
@@ -68,6 +69,7 @@ SCRIPTS: dict[str, Any] = {
     "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,
     "tokenizing": tokenizing,
+    "training": training,
     "transport": transport_tables,
     "vectors": vectors,
 }

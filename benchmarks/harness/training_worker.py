@@ -2,8 +2,8 @@
 
 It reads what to do as JSON, and prints seconds and memory.
 
-``lattice`` runs a model's gradients with :mod:`lattice_inference.training`, ``peft`` with PyTorch and PEFT. ``write`` writes
-a model of SmolLM2's shape with drawn weights for both.
+``lattice`` runs a decoder's gradients with :mod:`lattice_inference.training`, ``peft`` with PyTorch and PEFT;
+``lattice_pairs`` and ``peft_pairs`` those of an encoder. ``write`` writes a model of SmolLM2's shape with drawn weights.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -39,13 +40,13 @@ def drawn_tokens(count: int) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 
 def write(task: dict[str, Any]) -> dict[str, Any]:
-    """Write a drawn model in float32 with transformers."""
+    """Write a drawn model in float32 with transformers; return the versions of the peers."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(task["model"])
-    return {}
+    return {"versions": {name: metadata.version(name) for name in ("torch", "transformers", "peft")}}
 
 
 def lattice(task: dict[str, Any]) -> dict[str, Any]:
@@ -98,6 +99,72 @@ def peft(task: dict[str, Any]) -> dict[str, Any]:
     return timed(step, task["steps"])
 
 
+def lattice_pairs(task: dict[str, Any]) -> dict[str, Any]:
+    """Time an encoder's steps with this library: vectors, CoSENT, gradients; packed."""
+    from lattice_inference.training import open_training_program
+    from lattice_tune.lora.losses import cosent_loss
+
+    program = open_training_program(
+        task["model"],
+        sites="all-linear",
+        rank=RANK,
+        scaling=2.0,
+        loss="vectors",
+        keep=task["keep"],
+        activations=task["dtype"],
+        threads=task["threads"],
+    )
+    rng = np.random.default_rng(1)
+    for site in program.sites:
+        shapes = (RANK, site.inputs), (site.outputs, RANK)
+        program.write_factors(site.name, *[(rng.standard_normal(s) * 0.02).astype(np.float32) for s in shapes])
+    batches = iter(task["batches"])
+
+    def step() -> None:
+        batch = next(batches)
+        texts = [ids for column in batch["sentences"] for ids in column]
+        bounds = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        ids = np.concatenate(texts).astype(np.int32)
+        program.zero_gradients()
+        first, second = np.split(program.vectors(ids, bounds), 2)
+        _, *gradients, _ = cosent_loss(first, second, np.array(batch["scores"]), 20.0)
+        program.accumulate_vectors(ids, bounds, np.concatenate(gradients).astype(np.float32))
+
+    return timed(step, task["steps"])
+
+
+def peft_pairs(task: dict[str, Any]) -> dict[str, Any]:
+    """Time the same with PyTorch and PEFT, padded, without the pooler that vectors do not need."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModel
+
+    torch.set_num_threads(task["threads"])
+    base = AutoModel.from_pretrained(task["model"], add_pooling_layer=False, dtype=getattr(torch, task["dtype"]))
+    model = get_peft_model(base, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"))
+    model.train()
+    batches = iter(task["batches"])
+
+    def vectors(texts: list[list[int]]) -> Any:
+        ids = torch.zeros(len(texts), max(map(len, texts)), dtype=torch.int64)
+        mask = torch.zeros_like(ids)
+        for row, text in enumerate(texts):
+            ids[row, : len(text)], mask[row, : len(text)] = torch.tensor(text), 1
+        states = model(input_ids=ids, attention_mask=mask).last_hidden_state
+        pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        return torch.nn.functional.normalize(pooled, dim=1)
+
+    def step() -> None:
+        batch = next(batches)
+        model.zero_grad()
+        first, second = map(vectors, batch["sentences"])
+        cosines, scores = (first * second).sum(1), torch.tensor(batch["scores"])
+        terms = 20.0 * (cosines[None, :] - cosines[:, None])[scores[:, None] > scores[None, :]]
+        torch.logsumexp(torch.cat([torch.zeros(1), terms]), 0).backward()
+
+    return timed(step, task["steps"])
+
+
 def timed(step: Callable[[], None], steps: int) -> dict[str, Any]:
     """Return the processor's seconds of steps after a first one, and the peak memory in MB."""
     step()
@@ -110,5 +177,6 @@ def timed(step: Callable[[], None], steps: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    print(json.dumps({"write": write, "lattice": lattice, "peft": peft}[given["engine"]](given)))
+    given = json.load(sys.stdin)
+    engines = (write, lattice, lattice_pairs, peft, peft_pairs)
+    print(json.dumps({engine.__name__: engine for engine in engines}[given["engine"]](given)))

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+import qwen35_files
 from lattice_inference import UnsupportedError
 from lattice_inference.graph.backward import Site, differentiate, forward_program
 from lattice_inference.graph.builder import GraphBuilder
@@ -13,6 +14,7 @@ from lattice_inference.graph.memory import pack_memory, plan_memory
 from lattice_inference.graph.ops import validate
 from lattice_inference.graph.program import KvSpec, Rows
 from lattice_inference.graph.reverse_ops import TRAINING_OPS
+from lattice_inference.training import open_training_program
 
 COUNTS = {Rows.TOKENS: 64, Rows.SEQUENCES: 1, Rows.LOGIT_ROWS: 64}
 
@@ -130,6 +132,13 @@ def test_a_mixture_of_experts_is_refused_only_where_a_gradient_passes_it():
     assert differentiate(model, sites("1.q"), "all", output="logits").ops
     with pytest.raises(UnsupportedError, match="the op 'moe' has no reverse"):
         differentiate(model, sites("0.q"), "all", output="logits")
+
+
+@pytest.mark.parametrize("sites", ["all-linear", ["layers.3.mlp.up_proj"], ["layers.0.linear_attn.in_proj_qkv"]])
+def test_a_model_with_recurrent_layers_is_refused_wherever_its_sites_are(tmp_path, sites):
+    model = qwen35_files.write(tmp_path / "model", qwen35_files.CASES["double"])
+    with pytest.raises(UnsupportedError, match=r"the op 'short_conv' .*recurrent layers cannot be trained"):
+        open_training_program(model, sites=sites, rank=4, scaling=1.0, loss="tokens")
 
 
 def test_programs_without_a_loss_are_refused():

@@ -87,6 +87,45 @@ def test_a_training_is_told_to_people(folder: Path, capsys: pytest.CaptureFixtur
     assert Path("a.gguf").exists()
 
 
+def test_options_come_from_a_file_and_the_command_line_is_stronger(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("lora.toml").write_text(
+        'model = "model"\nmax-tokens = 32\nmicro_batch_tokens = 64\nthreads = 1\njson = true\n'
+        '[train]\nrank = 2\nepochs = 2\nlearning-rate = 0.01\noutput = "adapter"\nlayers = "1"\n'
+        '[eval]\nadapter = "adapter"\n'
+    )
+    status, out, _ = run("train", "data.jsonl", "--config", "lora.toml", "--epochs", "3", capsys=capsys)
+    assert (status, json.loads(out)["updates"], json.loads(out)["linears"]) == (0, 3, 7)
+    assert {site.rank for site in load_adapter_file("adapter").sites.values()} == {2}
+    status, out, _ = run("eval", "data.jsonl", "--config=lora.toml", capsys=capsys)
+    trained = json.loads(out)["loss"]
+    status, out, _ = run(
+        *("train", "data.jsonl", "--config", "lora.toml", "--adapter", "adapter", "--output", "further"), capsys=capsys
+    )
+    assert json.loads(out)["losses"][0] == pytest.approx(trained, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rank = 'two'", "rank"),
+        ("ranks = 2", "no such option"),
+        ("[merge]", "no command is called 'merge'"),
+        ("[eval]\nrank = 2", "no such option"),
+        ("rank = ", "not TOML"),
+    ],
+)
+def test_a_file_of_options_that_does_not_fit_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    Path("lora.toml").write_text(text)
+    with pytest.raises(SystemExit, match="2"):
+        train("--config", "lora.toml", capsys=capsys)
+    assert message in capsys.readouterr().err
+    assert not Path("adapter").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lattice_inference import GenerateConfig, Session, load_adapter_file, load_model, perplexity
-from lattice_inference.lora import LoraHook
+from lattice_inference.lora import LoraHook, in_row_order
 from lattice_tune import (
     CheckpointError,
     ConfigError,
@@ -29,6 +29,7 @@ from lattice_tune import (
     adapt_step,
     compute_lora_gradients,
 )
+from lattice_tune.lora.draws import epoch_order
 from lattice_tune.lora.loop import CHECKPOINT_FILE, METRICS_FILE
 from lattice_tune.lora.metrics_file import MetricsFile
 
@@ -328,14 +329,41 @@ def test_layers_and_targets_choose_the_linears(decoder: Path) -> None:
 
 def test_an_adapter_can_be_trained_further(decoder: Path) -> None:
     with trainer(decoder) as made:
-        made.train(ROWS)
+        first = made.train(ROWS)
         trained = made.adapter
+        order = epoch_order(SHORT.seed, 0, len(ROWS))[: SHORT.batch_size]
+        after = made.evaluate([ROWS[place] for place in order]).loss
     with trainer(decoder) as made:
         made.load(trained)
         assert made.adapter.sha256 == trained.sha256
         adapt_step(made, ROWS[0], learning_rate=0.01)
         assert made.adapter.sha256 != trained.sha256
+        further = made.train(ROWS)
+    assert further.losses[0] < first.losses[0]
+    assert further.losses[0] == pytest.approx(after, rel=1e-6)
     with trainer(decoder, rank=2) as made, pytest.raises(InvalidInputError, match="rank 4"):
         made.load(trained)
     with trainer(decoder, targets=("q_proj",)) as made, pytest.raises(InvalidInputError, match="differ in 12 linears"):
         made.load(trained)
+
+
+def test_a_training_from_an_adapter_is_resumed_from_that_adapter_only(decoder: Path, tmp_path: Path) -> None:
+    with trainer(decoder) as made:
+        trained = made.train(ROWS[:4]).adapter
+    with trainer(decoder) as made:
+        made.load(trained)
+        whole = made.train(ROWS)
+        assert made.train(ROWS).adapter.sha256 == whole.adapter.sha256
+        made.train(ROWS, folder=tmp_path, progress=stop_after(2))
+    with trainer(decoder) as made:
+        with pytest.raises(CheckpointError, match="other settings"):
+            made.train(ROWS, folder=tmp_path)
+        made.load(trained)
+        assert made.train(ROWS, folder=tmp_path).adapter.sha256 == whole.adapter.sha256
+
+
+def test_an_adapter_in_the_rows_of_a_gguf_file_is_refused(decoder: Path) -> None:
+    with trainer(decoder) as made:
+        turned = in_row_order(made.adapter, decoder, "interleaved")
+        with pytest.raises(InvalidInputError, match="order of rows of a GGUF file"):
+            made.load(turned)

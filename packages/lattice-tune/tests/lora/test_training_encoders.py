@@ -145,6 +145,14 @@ def test_a_head_is_stored_beside_its_adapter_and_is_a_teacher(models: dict[str, 
     with trainer(models["classification"], "classification") as made:
         made.load(result.adapter, head)
         assert made.evaluate(rows).loss == pytest.approx(measured.loss, rel=1e-6)
+        further = made.train(rows[:1])  # of one label: those of the head stay
+        assert further.head is not None
+        assert further.head.labels.names == ("a", "b")
+        assert further.losses[0] < result.losses[0] / 2
+        with pytest.raises(InvalidInputError, match="vectors of 3"):
+            made.load(result.adapter, ClassificationHead(["a", "b"], np.ones((2, 3)), np.zeros(2)))
+    with trainer(models["classification"], "cosine") as made, pytest.raises(InvalidInputError, match="has no head"):
+        made.load(result.adapter, head)
     with trainer(models["classification"], "classification") as made:
         resumed = made.train(rows, folder=tmp_path / "work")
     assert resumed.head is not None

@@ -23,7 +23,7 @@ from typing import Any
 from lattice_inference.checkpoint.model_file import read_model_file
 from lattice_inference.errors import InvalidInputError, LatticeError
 
-__all__ = ["option_name", "sourced_values"]
+__all__ = ["file_values", "named_file", "option_name", "parse_with", "sourced_values"]
 
 MAX_CONFIG_BYTES = 1 << 20
 
@@ -56,21 +56,53 @@ def sourced_values(
         InvalidInputError: a value does not suit its option, or the file names an option or command that does not exist.
         LatticeError: the file cannot be read.
     """
-    named = {name: action for action in options if (name := option_name(action)) is not None}
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    finder.add_argument("--config", nargs="?", default=os.environ.get("LATTICE_CONFIG"))
-    file = finder.parse_known_args(arguments)[0].config
-    values: dict[argparse.Action, Any] = {}
-    if file:
-        for name, value in _read_file(Path(file), command, options_by_command()).items():
-            if name in named and name != "config":
-                values[named[name]] = _converted(named[name], value, f"{file}: {name}")
-    for name, action in named.items():
+    file = named_file(arguments) or os.environ.get("LATTICE_CONFIG")
+    values = file_values(Path(file), command, options, options_by_command()) if file else {}
+    for name, action in _by_name(options).items():
         variable = f"LATTICE_{name.replace('-', '_').upper()}"
         text = os.environ.get(variable)
         if text:
             values[action] = _converted(action, _from_text(action, text, variable), variable)
     return values
+
+
+def file_values(
+    path: Path, command: str, options: Options, options_by_command: Mapping[str, Options]
+) -> dict[argparse.Action, Any]:
+    """Return the values that a file has for ``options``; see :func:`sourced_values`."""
+    named = _by_name(options)
+    return {
+        named[name]: _converted(named[name], value, f"{path}: {name}")
+        for name, value in _read_file(path, command, options_by_command).items()
+        if name in named and name != "config"
+    }
+
+
+def parse_with(
+    values: Mapping[argparse.Action, Any], parse: Callable[[], tuple[argparse.Namespace, list[str]]]
+) -> tuple[argparse.Namespace, list[str]]:
+    """Return what ``parse`` reads from a command line, with ``values`` where it has nothing."""
+    for action in values:
+        # not a default, to which an option that collects values would add
+        action.default = argparse.SUPPRESS
+        action.required = False
+    parsed, rest = parse()
+    for action, value in values.items():
+        if not hasattr(parsed, action.dest):
+            setattr(parsed, action.dest, value)
+    return parsed, rest
+
+
+def named_file(arguments: Sequence[str]) -> str | None:
+    """Return what ``--config`` names on a command line; None without it."""
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config", nargs="?")
+    found: str | None = finder.parse_known_args(arguments)[0].config
+    return found
+
+
+def _by_name(options: Options) -> dict[str, argparse.Action]:
+    return {name: action for action in options if (name := option_name(action)) is not None}
 
 
 def _read_file(path: Path, command: str, options_by_command: Mapping[str, Options]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lattice_inference._version import __version__
 from lattice_inference.cli.commands import COMMANDS
-from lattice_inference.cli.option_sources import sourced_values
+from lattice_inference.cli.option_sources import parse_with, sourced_values
 from lattice_inference.errors import LatticeError
 
 __all__ = ["build_parser", "command_module"]
@@ -76,15 +76,8 @@ class CommandParser(argparse.ArgumentParser):
             values = sourced_values(self._command, self.options, args or (), _options_of_all_commands)
         except LatticeError as error:
             self.error(str(error))
-        for action in values:
-            # not a default, to which an option that collects values would add
-            action.default = argparse.SUPPRESS
-            action.required = False
-        parsed, rest = super().parse_known_args(args, namespace)
-        for action, value in values.items():
-            if not hasattr(parsed, action.dest):
-                setattr(parsed, action.dest, value)
-        return parsed, rest
+        parse = super().parse_known_args
+        return parse_with(values, lambda: parse(args, namespace))
 
     def _complete(self) -> None:
         if self._is_complete:

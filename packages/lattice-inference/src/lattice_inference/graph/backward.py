@@ -15,6 +15,7 @@ from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.ops import rows_text
 from lattice_inference.graph.program import AttributeValue, Buffer, Op, Program, Rows, View, WeightRef
 from lattice_inference.graph.program_writer import ProgramWriter, without_unread_ops
+from lattice_inference.graph.recurrent_ops import RECURRENT_OPS
 
 __all__ = ["Keep", "Site", "differentiate", "forward_program"]
 
@@ -195,6 +196,10 @@ def _over_packed_rows(ops: tuple[Op, ...]) -> Iterator[Op]:
     """Yield the ops with attention over the rows of the batch in place of pages."""
     written: dict[AttributeValue, Op] = {}
     for op in ops:
+        if op.kind in RECURRENT_OPS:
+            raise UnsupportedError(
+                f"the op {op.kind!r} keeps a state and has no reverse: models with recurrent layers cannot be trained"
+            )
         if op.kind == "kv_write":
             written[op.attributes["layer"]] = op
         elif op.kind == "paged_attention":

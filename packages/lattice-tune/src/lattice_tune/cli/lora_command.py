@@ -6,11 +6,14 @@ import argparse
 import importlib
 from collections.abc import Callable
 
+from lattice_tune.cli.configured_parser import ConfiguredParser, add_config
+
 __all__ = ["add_commands"]
 
 _EXAMPLES = """\
 examples:
   lattice-tune lora train chats.jsonl --model smollm2.gguf --output my-adapter --folder work
+  lattice-tune lora train chats.jsonl --config lora.toml --output my-adapter
   lattice-tune lora train sts.jsonl --model all-minilm-l6-v2 --objective cosent --output sts-adapter
   lattice-tune lora train topics.jsonl --model all-minilm-l6-v2 --objective classification --output topics-adapter
   lattice-tune lora eval test.jsonl --model smollm2.gguf --adapter my-adapter
@@ -38,18 +41,20 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
-    _add_train(actions)
-    _add_eval(actions)
+    actions = command.add_subparsers(
+        title="actions", metavar="ACTION", required=True, dest="action", parser_class=ConfiguredParser
+    )
+    add_config({"train": _add_train(actions), "eval": _add_eval(actions)})
     _add_merge(actions)
     _add_blend(actions)
     _add_convert(actions)
 
 
-def _add_train(actions: Actions[argparse.ArgumentParser]) -> None:
+def _add_train(actions: Actions[ConfiguredParser]) -> ConfiguredParser:
     train = _add(actions, "train", "train an adapter", "Train an adapter and write it as PEFT does.", "lora_training")
     train.add_argument("data", metavar="DATA", help="a .jsonl file of examples")
     _add_model(train)
+    train.add_argument("--adapter", metavar="PATH", help="begin with this adapter of the same linears and rank")
     train.add_argument("--output", required=True, metavar="FOLDER", help="the adapter's folder")
     train.add_argument("--gguf", metavar="FILE", help="write it for llama.cpp, too")
     train.add_argument("--overwrite", action="store_true", help="replace FOLDER if it holds an adapter")
@@ -83,9 +88,10 @@ def _add_train(actions: Actions[argparse.ArgumentParser]) -> None:
     _add_sizes(train)
     train.add_argument("--dry-run", action="store_true", help="read model and examples, say what would be done")
     _add_json(train)
+    return train
 
 
-def _add_eval(actions: Actions[argparse.ArgumentParser]) -> None:
+def _add_eval(actions: Actions[ConfiguredParser]) -> ConfiguredParser:
     measure = _add(actions, "eval", "measure an adapter", "Measure loss and accuracy of an adapter.", "lora_training")
     measure.add_argument("data", metavar="DATA", help="a .jsonl file of examples")
     _add_model(measure)
@@ -93,9 +99,10 @@ def _add_eval(actions: Actions[argparse.ArgumentParser]) -> None:
     measure.add_argument("--batch-size", type=int, metavar="N", default=8, help="examples compared with each other")
     _add_sizes(measure)
     _add_json(measure)
+    return measure
 
 
-def _add_merge(actions: Actions[argparse.ArgumentParser]) -> None:
+def _add_merge(actions: Actions[ConfiguredParser]) -> None:
     from lattice_inference.cli.merge_adapter_command import add_arguments, run
 
     merge = actions.add_parser(
@@ -107,7 +114,7 @@ def _add_merge(actions: Actions[argparse.ArgumentParser]) -> None:
     merge.set_defaults(run=run)
 
 
-def _add_blend(actions: Actions[argparse.ArgumentParser]) -> None:
+def _add_blend(actions: Actions[ConfiguredParser]) -> None:
     blend = _add(actions, "blend", "add up adapters", "Write the weighted sum of adapters as one.", "lora_files")
     blend.add_argument(
         "adapters", nargs="+", metavar="ADAPTER[:WEIGHT]", help="folders or GGUF files; weight 1 by default"
@@ -117,7 +124,7 @@ def _add_blend(actions: Actions[argparse.ArgumentParser]) -> None:
     _add_json(blend)
 
 
-def _add_convert(actions: Actions[argparse.ArgumentParser]) -> None:
+def _add_convert(actions: Actions[ConfiguredParser]) -> None:
     convert = _add(actions, "convert", "write an adapter in another format", "Write an adapter anew.", "lora_files")
     convert.add_argument("adapter", metavar="ADAPTER", help="a folder of PEFT's or mlx-lm's, or a GGUF file")
     convert.add_argument("--to", required=True, choices=("peft", "mlx", "gguf"), help="the format")
@@ -127,9 +134,7 @@ def _add_convert(actions: Actions[argparse.ArgumentParser]) -> None:
     _add_json(convert)
 
 
-def _add(
-    actions: Actions[argparse.ArgumentParser], name: str, short: str, description: str, module: str
-) -> argparse.ArgumentParser:
+def _add(actions: Actions[ConfiguredParser], name: str, short: str, description: str, module: str) -> ConfiguredParser:
     parser = actions.add_parser(name, help=short, description=description)
     parser.set_defaults(run=_later(module, name))
     return parser

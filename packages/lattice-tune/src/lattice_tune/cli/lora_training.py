@@ -33,6 +33,8 @@ def run_train(options: argparse.Namespace) -> int:
     check_new_directory(target, CONFIG_FILE, overwrite=options.overwrite)
     config, training = _adapter_config(options), _training_config(options)
     with _open(options, config, training) as trainer:
+        if options.adapter is not None:
+            _load(trainer, options.adapter)
         if options.dry_run:
             return _show_plan(trainer, options)
         with _StepLine() as line:
@@ -62,20 +64,14 @@ def run_train(options: argparse.Namespace) -> int:
 def run_eval(options: argparse.Namespace) -> int:
     """Measure an adapter."""
     from lattice_inference import load_adapter_file
-    from lattice_inference.lora import in_row_order
-    from lattice_tune.lora.head import load_head
 
-    adapter = load_adapter_file(options.adapter)
-    head = load_head(options.adapter) if options.objective == "classification" else None
     training = LoraTrainingConfig(
         batch_size=options.batch_size,
         max_tokens=options.max_tokens,
         micro_batch_tokens=options.micro_batch_tokens,
     )
-    with _open(options, _config_of(adapter), training) as trainer:
-        if adapter.row_order != "half":
-            adapter = in_row_order(adapter, trainer.path, "half")
-        trainer.load(adapter, head)
+    with _open(options, _config_of(load_adapter_file(options.adapter)), training) as trainer:
+        _load(trainer, options.adapter)
         found = trainer.evaluate(options.data)
     if options.json:
         print_json(found.to_dict() | ({"perplexity": found.perplexity} if options.objective == "tokens" else {}))
@@ -97,6 +93,18 @@ def _open(options: argparse.Namespace, config: LoraConfig, training: LoraTrainin
         activations=options.activations,
         threads=options.threads,
     )
+
+
+def _load(trainer: LoraTrainer, path: str) -> None:
+    """Give a trainer the adapter in a file, with the head beside it."""
+    from lattice_inference import load_adapter_file
+    from lattice_inference.lora import in_row_order
+    from lattice_tune.lora.head import load_head
+
+    adapter = load_adapter_file(path)
+    if adapter.row_order != "half":
+        adapter = in_row_order(adapter, trainer.path, "half")
+    trainer.load(adapter, load_head(path) if trainer.objective == "classification" else None)
 
 
 def _adapter_config(options: argparse.Namespace) -> LoraConfig:

@@ -137,6 +137,7 @@ class LoraTrainer:
             threads=threads,
         )
         self._labels: tuple[str, ...] | None = None
+        self._start: tuple[LoraAdapter, ClassificationHead | None] | None = None
         self._is_closed = False
         self._begin(None)
 
@@ -148,7 +149,9 @@ class LoraTrainer:
         folder: str | os.PathLike[str] | None = None,
         progress: Callable[[LoraStep], object] | None = None,
     ) -> LoraResult:
-        """Train on rows, from the first matrices, or from the checkpoint in ``folder``.
+        """Train on rows.
+
+        It begins with the checkpoint in ``folder``, else with what :meth:`load` took, else with new matrices.
 
         Args:
             examples: a JSONL file or an iterable of mappings, with the fields that the objective asks for.
@@ -225,15 +228,21 @@ class LoraTrainer:
         return self._objective(chosen, []).measure(chosen)
 
     def load(self, adapter: LoraAdapter, head: ClassificationHead | None = None) -> None:
-        """Take the matrices of an adapter with these sites and this rank, to go on from.
+        """Take the matrices of an adapter with these sites and this rank.
+
+        Later trainings begin with them. With a head, they begin with it, and have its labels. Moments, rate and draws begin
+        anew: the same ``folder`` goes on with them.
 
         Raises:
-            InvalidInputError: it has other sites, another rank or another scale.
+            InvalidInputError: it has other sites, another rank or scale, more than matrices, or the order of rows of a GGUF
+                file (:func:`~lattice_inference.lora.in_row_order` turns it); or a head does not fit.
         """
         self._check_open()
         given = instance(adapter, "adapter", LoraAdapter)
         if head is not None:
             instance(head, "head", ClassificationHead)
+        if not given.is_plain or given.row_order != "half":
+            raise InvalidInputError(f"{given.source}: has more than matrices, or the order of rows of a GGUF file")
         shapes = self._parameters.shapes
         wrong = sorted(set(given.sites) ^ set(shapes))
         if wrong:
@@ -244,15 +253,14 @@ class LoraTrainer:
                     f"{name}: has rank {site.rank} and scale {site.scale:g}, here are {self.config.rank} and "
                     f"{self.config.scale:g}"
                 )
+        if head is not None and self.objective != "classification":
+            raise InvalidInputError(f"the objective {self.objective} has no head")
+        if head is not None and head.weight.shape[1] != self._vector_width():
+            raise InvalidInputError(
+                f"the head is for vectors of {head.weight.shape[1]}, here they have {self._vector_width()}"
+            )
+        self._start = given, head
         self._begin(None if head is None else head.labels.names)
-        parameters = self._parameters
-        for name, site in given.sites.items():
-            parameters.view(parameters.values, name, "a")[:] = site.a
-            parameters.view(parameters.values, name, "b")[:] = site.b
-        if head is not None:
-            parameters.view(parameters.values, "", "weight")[:] = head.weight / np.float32(self.training.scale)
-            parameters.view(parameters.values, "", "bias")[:] = head.bias
-        self._link.write()
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -363,14 +371,22 @@ class LoraTrainer:
         return self._objective(chosen, [], link).accumulate(range(len(chosen)), 0)
 
     def _begin(self, labels: Iterable[str] | None) -> None:
-        """Set the first matrices, with a head for labels."""
+        """Set the matrices that a training begins with, and a head for labels."""
         self._labels = None if labels is None else tuple(labels)
         shapes = {site.name: (site.outputs, site.inputs) for site in self._program.sites}
         head = None
         if self._labels is not None and self.objective == "classification":
             head = len(self._labels), self._vector_width()
-        self._parameters = TrainedParameters(shapes, self.config.rank, head)
-        self._parameters.draw(self.config.seed)
+        parameters = self._parameters = TrainedParameters(shapes, self.config.rank, head)
+        parameters.draw(self.config.seed)
+        if self._start is not None:
+            adapter, given = self._start
+            for name, site in adapter.sites.items():
+                parameters.view(parameters.values, name, "a")[:] = site.a
+                parameters.view(parameters.values, name, "b")[:] = site.b
+            if given is not None:
+                parameters.view(parameters.values, "", "weight")[:] = given.weight / np.float32(self.training.scale)
+                parameters.view(parameters.values, "", "bias")[:] = given.bias
         self._link = ProgramLink(self._program, self._parameters, self.config.dropout, self.training)
         self._link.write()
 
@@ -395,6 +411,8 @@ class LoraTrainer:
         """Return the labels of a head, or of a cross-encoder's outputs, in their order."""
         if self.objective not in ("classification", "ce"):
             return None
+        if self._start is not None and self._start[1] is not None:
+            return tuple(self._start[1].labels.names)
         names = sorted({str(example.label) for example in examples})
         if self.objective == "ce":
             return output_labels(self.path, names, self._vector_width())
@@ -418,8 +436,14 @@ class LoraTrainer:
     def _identity(self, examples: str) -> CheckpointIdentity:
         training = replace(self.training, checkpoint_interval=None).to_dict()
         told = [self.config.to_dict(), training, self.objective, self._prompt, self._activations, self._labels]
+        if self._start is not None:
+            told += [self._start[0].sha256, _head_digest(self._start[1])]
         settings = blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
         return CheckpointIdentity(self._snapshot.digest(), examples, settings)
+
+
+def _head_digest(head: ClassificationHead | None) -> str | None:
+    return None if head is None else blake2b(head.weight.tobytes() + head.bias.tobytes(), digest_size=16).hexdigest()
 
 
 def _make_folder(place: Path) -> None:

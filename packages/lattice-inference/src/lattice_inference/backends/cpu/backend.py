@@ -35,6 +35,7 @@ from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.keys_for_attention import hand_over_keys
 from lattice_inference.backends.cpu.rounded_inputs import round_inputs
 from lattice_inference.backends.cpu.state import CpuState
+from lattice_inference.backends.cpu.step_memory import step_memory
 from lattice_inference.backends.cpu.step_outputs import calls_of, copy_outputs
 from lattice_inference.backends.cpu.step_plan import StepPlan
 from lattice_inference.backends.cpu.weight_forms import Bfloat16Products, WeightForms
@@ -56,7 +57,7 @@ from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, Fusion, fuse
-from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, Rows, WeightRef
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
@@ -348,35 +349,17 @@ class CpuProgram:
         step_adapters = _step_adapters(native, batch, adapters) if adapters or batch.adapter is not None else None
         if state is not None and not isinstance(state, CpuState):
             refuse_foreign_state()
-        types, positions = batch.token_type_ids, batch.positions
-        assert types is not None  # Batch fills them in
-        assert positions is not None
         context, pages, cu_pages = self._paged_inputs(batch, state) or (None, None, None)
         recurrent = None
         if self.program.recurrent_specs:
             recurrent, context = self._slots(batch, state), batch.context_lengths
-        counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
-        offsets, slots_bytes = plan.memory.offsets(counts)
-        threads = min(_cpu.get_num_threads(), self.threads or _cpu.get_num_threads())
-        scratch_bytes = native.scratch_bytes(batch.max_seqlen)
-        if step_adapters is not None:
-            scratch_bytes = max(scratch_bytes, step_adapters.scratch_bytes(batch.tokens))
-        bookkeeping_offset = slots_bytes + threads * scratch_bytes
-        arena = self._arenas.take(bookkeeping_offset + native.bookkeeping_bytes(batch.cu_seqlens, context))
+        least_scratch = 0 if step_adapters is None else step_adapters.scratch_bytes(batch.tokens)
+        memory = step_memory(plan, batch, self.threads, context=context, least_scratch=least_scratch)
+        arena = self._arenas.take(memory.nbytes)
         try:
-            step = _cpu.Step(
-                token_ids=batch.token_ids,
-                token_type_ids=types,
-                positions=positions,
-                cu_seqlens=batch.cu_seqlens,
-                max_seqlen=batch.max_seqlen,
-                logit_rows=batch.logit_rows,
-                arena=arena,
-                slot_offsets=offsets,
-                scratch_offset=slots_bytes,
-                scratch_bytes=scratch_bytes,
-                threads=threads,
-                bookkeeping_offset=bookkeeping_offset,
+            step = memory.step(
+                batch,
+                arena,
                 kv=None if state is None or pages is None else state.kv,
                 context=context,
                 pages=pages,
@@ -393,7 +376,7 @@ class CpuProgram:
                     refuse_id(batch, *outside)
                 if end is not None:
                     check_cancelled()
-            results = copy_outputs(plan, outputs, arena, offsets, counts)
+            results = copy_outputs(plan, outputs, arena, memory.slot_offsets, memory.counts)
         finally:
             self._arenas.give_back(arena)
         return results

@@ -16,13 +16,14 @@ from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.lowering import IN_PLACE
 from lattice_inference.backends.cpu.reverse_lowering import REVERSE_IN_PLACE, REVERSE_LOWERINGS
+from lattice_inference.backends.cpu.step_memory import step_memory
 from lattice_inference.backends.cpu.step_outputs import calls_of, copy_outputs
 from lattice_inference.backends.cpu.step_plan import StepPlan
 from lattice_inference.backends.training_protocol import SiteFactors
 from lattice_inference.cancellation import check_cancelled
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.memory import pack_memory
-from lattice_inference.graph.program import Program, Rows
+from lattice_inference.graph.program import Program
 from lattice_inference.graph.training_batch import Dropout, Noise, TrainingBatch
 
 if TYPE_CHECKING:
@@ -109,33 +110,15 @@ class CpuTraining:
             dropout=_dropout(batch.dropout),
             noise=_noise(batch.noise),
         )
-        types, positions = batch.token_type_ids, batch.positions
-        assert types is not None  # Batch fills them in
-        assert positions is not None
-        counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
-        offsets, slots_bytes = plan.memory.offsets(counts)
-        threads = min(_cpu.get_num_threads(), self._threads or _cpu.get_num_threads())
-        scratch_bytes = native.scratch_bytes(batch.max_seqlen)
-        bookkeeping_offset = slots_bytes + threads * scratch_bytes
-        nbytes = bookkeeping_offset + native.bookkeeping_bytes(batch.cu_seqlens)
-        if nbytes > self._arenas.idle_bytes:
+        memory = step_memory(plan, batch, self._threads)
+        if memory.nbytes > self._arenas.idle_bytes:
             self._arenas.trim()  # the smaller one would never be used again
-        arena = self._arenas.take(nbytes)
-        self._most = max(self._most, nbytes)
+        arena = self._arenas.take(memory.nbytes)
+        self._most = max(self._most, memory.nbytes)
         try:
-            step = _cpu.Step(
-                token_ids=batch.token_ids,
-                token_type_ids=types,
-                positions=positions,
-                cu_seqlens=batch.cu_seqlens,
-                max_seqlen=batch.max_seqlen,
-                logit_rows=batch.logit_rows,
-                arena=arena,
-                slot_offsets=offsets,
-                scratch_offset=slots_bytes,
-                scratch_bytes=scratch_bytes,
-                threads=threads,
-                bookkeeping_offset=bookkeeping_offset,
+            step = memory.step(
+                batch,
+                arena,
                 inputs=plan.checked_inputs(batch),
                 training=training,
             )
@@ -144,7 +127,7 @@ class CpuTraining:
                 if outside is not None:
                     refuse_id(batch, *outside)
                 check_cancelled()
-            results = copy_outputs(plan, None, arena, offsets, counts)
+            results = copy_outputs(plan, None, arena, memory.slot_offsets, memory.counts)
         finally:
             self._arenas.give_back(arena)
         refuse_non_finite(results)
