@@ -62,8 +62,18 @@ class Constraint:
             self._is_filled = True
         return self._bits
 
+    @property
+    def is_filled(self) -> bool:
+        """Whether the mask of the next token is made."""
+        return self._is_filled
+
     def forced(self) -> int | None:
-        """Return the one token that may come next, ``None`` where there are several."""
+        """Return the one token that may come next, ``None`` where there are several.
+
+        A mask is made only where there may be one alone; else it is left for the time in which the model runs.
+        """
+        if not self._is_filled and self._matcher.may_have_choice:
+            return None
         bits = self.allowed()
         index = int(bits.argmax())
         word = int(bits[index])
