@@ -361,7 +361,8 @@ def run_step(
 ) -> list[tuple[Taker, npt.NDArray[np.float32], Choice | GrammarError]]:
     """Run tokens of several generations in one call of the model.
 
-    Return the logits and the choice of each whose context ended, or the error of its grammar. If the call raises, nothing has changed.
+    Return the logits and the choice of each whose context ended, or the error of its grammar. If the call raises, nothing
+    has changed.
     """
     from lattice_inference.generate.causal_language_model import Extension
 
