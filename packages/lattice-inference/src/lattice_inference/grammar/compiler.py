@@ -137,7 +137,10 @@ def compiler_of(tokenizer: Tokenizer, vocab_size: int) -> GrammarCompiler:
 
 
 def begin_compiler(tokenizer: Tokenizer, vocab_size: int) -> None:
-    """Let a thread make the compiler of a tokenizer; what cannot be made is told by the first grammar."""
+    """Let a thread make the compiler of a tokenizer.
+
+    If it cannot be made, the first grammar tells why.
+    """
 
     def make() -> None:
         with contextlib.suppress(LatticeError):

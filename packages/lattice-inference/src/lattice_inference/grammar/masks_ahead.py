@@ -15,7 +15,7 @@ __all__ = ["MasksAhead", "begin_masks"]
 
 
 class MasksAhead:
-    """Masks of one step, which a thread makes; :meth:`finish` helps it and waits. Made by :func:`begin_masks`.
+    """Masks of one step, which a thread makes; :meth:`finish` helps it and waits.
 
     Args:
         constraints: whose masks are needed after the step; until :meth:`finish` has returned, they are this object's.
@@ -31,7 +31,7 @@ class MasksAhead:
             self._make()
 
     def finish(self) -> None:
-        """Return once all masks are made. A mask that fails raises its error when it is asked for."""
+        """Return once all masks are made. A mask that fails raises its error in :meth:`Constraint.allowed`."""
         self._make()
         with self._turn:  # the thread may be at the last one
             pass

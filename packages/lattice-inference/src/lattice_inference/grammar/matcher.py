@@ -24,7 +24,7 @@ def mask_words(vocab_size: int) -> int:
 
 
 def error_text(engine: LLMatcher) -> str:
-    """Return what an engine's matcher says went wrong, without the listings of its state and of the grammar."""
+    """Return what an engine's matcher says went wrong, without its listings."""
     return str(engine.get_error()).split("\n<state>")[0].split("\n   1 |")[0].strip()[:500]
 
 

@@ -1,6 +1,6 @@
 """Finds the places of a schema where many patterns hold for one text.
 
-The engine looks whether such patterns exclude each other. Beyond a dozen this takes minutes, which no limit of its own ends.
+The engine looks whether such patterns exclude each other. Beyond a dozen this takes minutes, which none of its limits ends.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Looks:
                 self.check(met, place)
 
     def _gather(self, schemas: Iterable[Any], members: dict[str, list[Any]], passed: set[int], place: str) -> int:
-        """Return the number of patterns of schemas that all hold, and add the schemas of the value's parts."""
+        """Return how many patterns hold together, and add the schemas of the value's parts."""
         patterns = 0
         for schema in schemas:
             if not isinstance(schema, dict) or id(schema) in passed:
@@ -95,7 +95,7 @@ class _Looks:
     def _alternatives(
         self, branches: Iterable[Any], members: dict[str, list[Any]], passed: set[int], place: str
     ) -> int:
-        """Return the most patterns that a branch adds; a part of the value has a branch's schema too."""
+        """Return the most patterns that a branch adds, and add the parts of all branches."""
         most = 0
         parts: dict[str, list[Any]] = {}
         for branch in branches:

@@ -50,7 +50,9 @@ def written_grammar(given: tuple[str, str]) -> Grammar:
 
 
 def format_grammar(form: Mapping[str, Any]) -> Grammar | None:
-    """Return what an answer obeys by ``response_format``; a schema is enforced with ``strict`` and without.
+    """Return what an answer obeys by ``response_format``.
+
+    A schema is enforced with ``strict`` and without.
 
     Raises:
         InvalidInputError: the field is malformed.
