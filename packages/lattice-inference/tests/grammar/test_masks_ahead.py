@@ -9,6 +9,7 @@ import time
 import pytest
 
 from lattice_inference import Engine, EngineConfig, GenerateConfig, GrammarError, JsonSchema, Regex, Session
+from lattice_inference.grammar import masks_ahead
 from lattice_inference.grammar.constraint import Constraint
 from lattice_inference.grammar.masks_ahead import begin_masks
 from lattice_inference.grammar.matcher import EngineMatcher
@@ -35,6 +36,7 @@ def patient_forward(model, monkeypatch):
             time.sleep(0.001)
         return logits
 
+    monkeypatch.setattr(masks_ahead, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(EngineMatcher, "fill", noted)
     monkeypatch.setattr(type(model), "forward", waited)
     return made
@@ -93,12 +95,25 @@ def test_the_caller_makes_what_the_thread_has_not_begun(byte_compiler):
     first = begin_masks([blocker])
     assert held.wait(10)
     constraints = [constraint() for _ in range(5)]
-    begin_masks(constraints).finish()
+    begin_masks(constraints, has_idle_processors=True).finish()
     assert all(one.is_filled for one in constraints)
     blocked.set()
     first.finish()
     assert blocker.is_filled
-    assert not begin_masks(constraints)._left
+    assert begin_masks(constraints, has_idle_processors=True) is None
+
+
+def test_quick_masks_are_left_to_the_step(byte_compiler):
+    constraint = Constraint(byte_compiler.matcher(Regex("[a-f]{200}")), [3], 256)
+    for _ in range(100):
+        constraint.allowed()
+        constraint.accept(ord("a"))
+    slow = Constraint(byte_compiler.matcher(GRAMMAR), [3], 256)  # the first mask of a text may take long
+    constraint.mask_seconds = 1e-5
+    assert begin_masks([constraint]) is None
+    assert begin_masks([constraint] * 20) is not None
+    begin_masks([slow]).finish()
+    assert slow.is_filled
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

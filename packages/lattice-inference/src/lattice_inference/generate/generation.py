@@ -373,7 +373,7 @@ def run_step(
         extensions.append(Extension(generation.sequence, ids, "all" if drafts else "last" if is_last else "none"))
         before.append(generation.sequence.length)
     constraints = [taker.generation.constraint for taker in takers if taker.is_last]
-    masks = _begin_masks([constraint for constraint in constraints if constraint is not None])
+    masks = _begin_masks(model, [constraint for constraint in constraints if constraint is not None])
     try:
         logits = model.forward(extensions)
     finally:  # after an interrupt a sequence holds all of its new tokens or none
@@ -403,13 +403,13 @@ def run_step(
     return results
 
 
-def _begin_masks(constraints: Sequence[Constraint]) -> MasksAhead | None:
-    """Let the masks of the next tokens be made while the model runs."""
+def _begin_masks(model: CausalLanguageModel, constraints: Sequence[Constraint]) -> MasksAhead | None:
+    """Let the masks of the next tokens be made while the model runs, where that saves time."""
     if not constraints:
         return None
     from lattice_inference.grammar.masks_ahead import begin_masks
 
-    return begin_masks(constraints)
+    return begin_masks(constraints, has_idle_processors=model.device != "cpu")
 
 
 def without_drafts(takers: Sequence[Taker]) -> list[Taker]:

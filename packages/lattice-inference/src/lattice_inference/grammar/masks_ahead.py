@@ -1,4 +1,8 @@
-"""Makes masks while a model runs: they depend only on tokens that are already chosen."""
+"""Makes masks while a model runs: they depend only on tokens that are already chosen.
+
+Masks of some microseconds are made by the step's own thread. To wake another one costs more than they do, for the kernels
+use all processors.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,9 @@ from lattice_inference.errors import GrammarError
 from lattice_inference.grammar.constraint import Constraint
 
 __all__ = ["MasksAhead", "begin_masks"]
+
+LEAST_SECONDS = 2e-4
+"""What the masks of a step have to take together; to wake a thread costs about that much of the processor."""
 
 
 class MasksAhead:
@@ -31,7 +38,7 @@ class MasksAhead:
             self._make()
 
     def finish(self) -> None:
-        """Return once all masks are made. A mask that fails raises its error in :meth:`Constraint.allowed`."""
+        """Return once all masks are made; :meth:`Constraint.allowed` raises the error of one that fails."""
         self._make()
         with self._turn:  # the thread may be at the last one
             pass
@@ -48,11 +55,22 @@ class MasksAhead:
                 continue  # raised again by the next call, in the text's own turn
 
 
-def begin_masks(constraints: Iterable[Constraint]) -> MasksAhead:
-    """Let a thread make the masks that are not made yet, and return at once."""
-    masks = MasksAhead([constraint for constraint in constraints if not constraint.is_filled])
-    if masks._left:
-        _queue().put(masks)
+def begin_masks(constraints: Iterable[Constraint], *, has_idle_processors: bool = False) -> MasksAhead | None:
+    """Let a thread make the masks that are not made yet, and return at once.
+
+    Args:
+        constraints: of the texts of one step.
+        has_idle_processors: whether the model runs on another device.
+
+    Returns:
+        ``None`` if the masks are too quick for a thread.
+    """
+    left = [constraint for constraint in constraints if not constraint.is_filled]
+    least = 0.0 if has_idle_processors else LEAST_SECONDS
+    if not left or sum(constraint.mask_seconds for constraint in left) < least:
+        return None
+    masks = MasksAhead(left)
+    _queue().put(masks)
     return masks
 
 
