@@ -8,7 +8,7 @@ import resource
 
 import pytest
 
-from lattice_inference import Choice, Gbnf, GrammarError, JsonSchema, Lark, Regex
+from lattice_inference import Choice, Engine, EngineConfig, Gbnf, GenerateConfig, GrammarError, JsonSchema, Lark, Regex
 from lattice_inference.grammar.schema_intersections import MOST_MET_PATTERNS
 
 MOST_SECONDS = 20
@@ -124,3 +124,27 @@ def test_each_is_compiled_or_refused(name, byte_compiler):
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.slow
+def test_other_texts_go_on(drawn_model):
+    """Each request is refused or begins while a text is written, whose tokens are those that it has alone."""
+    config = GenerateConfig(max_new_tokens=110, temperature=1.0, top_k=0, seed=4, ignore_stop_tokens=True)
+    with Engine(drawn_model, EngineConfig(page_tokens=16)) as engine:
+        expected = engine.submit("Once", config).finish().token_ids
+        streams, refused = [], 0
+        for make in HOSTILE.values():
+            other = engine.submit("Once", config)
+            try:
+                settings = GenerateConfig(max_new_tokens=4, seed=1, grammar=make())
+                streams.append(engine.submit("Once", settings))
+            except GrammarError:
+                refused += 1
+            assert other.finish().token_ids == expected
+        for stream in streams:
+            try:
+                assert len(stream.finish().token_ids) <= 4
+            except GrammarError:  # a limit is passed at a token
+                refused += 1
+    assert refused >= 10
+    assert len(streams) >= 10

@@ -9,8 +9,10 @@ import pytest
 
 from lattice_inference import Choice, Gbnf, GrammarError, JsonSchema, Lark, Regex, load_model, load_tokenizer
 from lattice_inference.grammar.compiler import GrammarCompiler
+from lattice_inference.grammar.constraint import Constraint
 from lattice_inference.grammar.matcher import mask_words
 from lattice_inference.grammar.vocabulary import token_bytes
+from tiny_decoders import write_tokenizer
 
 SCHEMA = {
     "type": "object",
@@ -165,6 +167,17 @@ def test_tokenizers_of_other_kinds_are_refused(tmp_path):
 def test_a_vocabulary_without_a_needed_byte_is_refused(smollm2_tokenizer):
     with pytest.raises(GrammarError, match="has no token for the character"):
         GrammarCompiler(smollm2_tokenizer, 60)
+
+
+def test_a_text_that_the_vocabulary_cannot_begin_is_refused_when_compiling(tmp_path):
+    write_tokenizer(tmp_path)
+    compiler = GrammarCompiler(load_tokenizer(tmp_path), 150)  # without the bytes from 150
+    with pytest.raises(GrammarError, match="enforced: the vocabulary cannot spell"):
+        compiler.matcher(Choice(["é"]))
+    constraint = Constraint(compiler.matcher(Choice(["aé"])), [3], 150)
+    constraint.accept(ord("a"))
+    with pytest.raises(GrammarError, match="followed: the vocabulary cannot spell"):
+        constraint.allowed()
 
 
 def test_accept_rollback_and_fork_agree(byte_compiler):

@@ -38,7 +38,7 @@ class MasksAhead:
             self._make()
 
     def finish(self) -> None:
-        """Return once all masks are made; :meth:`Constraint.allowed` raises the error of one that fails."""
+        """Return once all masks are made; one that fails is tried again by its text."""
         self._make()
         with self._turn:  # the thread may be at the last one
             pass
