@@ -6,9 +6,20 @@ import dataclasses
 
 import pytest
 
-from lattice_inference import Choice, Engine, EngineConfig, Gbnf, GenerateConfig, JsonSchema, Regex, Session
+from lattice_inference import (
+    AfterReasoning,
+    Choice,
+    Engine,
+    EngineConfig,
+    Gbnf,
+    GenerateConfig,
+    JsonSchema,
+    Regex,
+    Session,
+)
 from lattice_inference.generate.draft_length import DraftLength
 from lattice_inference.grammar.constraint import Constraint
+from tiny_decoders import EOS
 
 from .test_constrained_generation import FORM
 
@@ -82,6 +93,27 @@ def test_alone_with_forced_runs_on_and_off(drawn_model, alone, monkeypatch, spec
         same([session.generate(*request) for request in runs], alone[:10:2])
         monkeypatch.setattr(Constraint, "forced", _eager(forced))
         same([session.generate(*request) for request in runs], alone[:10:2])
+
+
+@pytest.mark.parametrize(("answers", "text"), [(["yes", "no"], "</think>yes"), (["no"], "</think>\n\nno")])
+def test_reasoning_ends_and_the_answer_begins_within_one_step(told_model, monkeypatch, answers, text):
+    model = told_model("x</think>yes", EOS)
+    grammar = AfterReasoning(Choice(answers), is_open=True)
+    settings = GenerateConfig(max_new_tokens=30, temperature=0, repetition_penalty=1.0, grammar=grammar)
+    prompt = "x</think>yes and x</think>yes and x"
+    steps = []
+    forward = type(model).forward
+    monkeypatch.setattr(
+        type(model), "forward", lambda self, work: (steps.append(len(work[0].token_ids)), forward(self, work))[1]
+    )
+    with Session(model) as session:
+        assert session.generate(prompt, settings).text == text
+        plain = len(steps)
+        steps.clear()
+        drafted = session.generate(prompt, dataclasses.replace(settings, speculate="ngram"))
+    assert drafted.text == text
+    assert drafted.accepted_tokens >= 7
+    assert len(steps) < plain
 
 
 def _eager(forced):
