@@ -43,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this file."""
     group = parser.getgroup("quick and slow tests")
     group.addoption("--slow", action="store_true", help="run only the tests with the marker slow")
+    group.addoption("--walks", type=int, default=1_000, help="random walks through masks of grammars (default: 1,000)")
     group.addoption("--all", action="store_true", help="run the tests with the marker slow too")
     group.addoption(
         "--hold-quick",

@@ -419,10 +419,12 @@ def free_threading(session: nox.Session) -> None:
 def clients(session: nox.Session) -> None:
     """Call a server by the clients that people have."""
     install_packages(session, ["lattice-inference"], model=False)
-    session.install(*TEST, "openai>=2")
-    session.run("python", "-c", "import openai, uvicorn")  # one that is missing would only skip its test
-    folder = "packages/lattice-inference/tests/serve"
-    session.run("python", "-m", "pytest", "-q", "--all", *(session.posargs or [folder]), env=TEST_ENVIRONMENT)
+    session.install(*TEST, "openai>=2", "langchain>=1", "langchain-openai>=1", "pydantic>=2")
+    session.run(
+        "python", "-c", "import langchain.agents, langchain_openai, openai, uvicorn"
+    )  # one that is missing is skipped
+    folders = ["packages/lattice-inference/tests/serve", "packages/lattice-inference/tests/tools/test_tool_loops.py"]
+    session.run("python", "-m", "pytest", "-q", "--all", *(session.posargs or folders), env=TEST_ENVIRONMENT)
 
 
 @nox.session

@@ -135,6 +135,25 @@ class TestChat:
         answer = post(client, "/v1/chat/completions", **body)
         assert answer["choices"][0]["message"]["content"] in ("yes", "no")
 
+    @pytest.mark.parametrize(("syntax", "definition"), [("regex", "a|b"), ("lark", 'start: "a" | "b"'),
+                                                        ("gbnf", 'root ::= [ab]')])  # fmt: skip
+    def test_a_grammar_has_a_syntax(self, client, syntax, definition):
+        pytest.importorskip("llguidance")
+        grammar = {"syntax": syntax, "definition": definition}
+        body = {"seed": 1, "max_tokens": 9, "grammar": grammar}
+        answer = post(client, "/v1/chat/completions", model="told", messages=ASKED, **body)
+        assert answer["choices"][0]["message"]["content"] in ("a", "b")
+        answer = post(client, "/v1/completions", model="told", prompt="x", **body)
+        assert answer["choices"][0]["text"] in ("a", "b")
+
+    def test_any_json_object(self, client):
+        pytest.importorskip("llguidance")
+        body = {"model": "told", "messages": ASKED, "seed": 4, "response_format": {"type": "json_object"}}
+        choice = post(client, "/v1/chat/completions", **body, logit_bias={str(ord("}")): 60})["choices"][0]
+        assert isinstance(json.loads(choice["message"]["content"]), dict)
+        cut = post(client, "/v1/chat/completions", **body, max_tokens=1)["choices"][0]
+        assert (cut["message"]["content"], cut["finish_reason"]) == ("{", "length")
+
     def test_tools_are_called(self, client):
         pytest.importorskip("llguidance")
         tool = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}

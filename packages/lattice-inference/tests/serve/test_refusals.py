@@ -14,6 +14,8 @@ from .test_answers import ASKED
 
 CHAT = {"model": "drawn", "messages": ASKED, "max_tokens": 2}
 TOOL = {"type": "function", "function": {"name": "now"}}
+UNIQUE = {"properties": {"a": {"uniqueItems": True}}}
+SCHEMA = "response_format/json_schema/schema"
 SMALL = ServeConfig(max_body_bytes=1000, max_inputs=4, max_choices=2)
 
 
@@ -21,6 +23,14 @@ SMALL = ServeConfig(max_body_bytes=1000, max_inputs=4, max_choices=2)
 def small(models):
     with client_of(models.app(SMALL)) as made:
         yield made
+
+
+def schema_form(schema):
+    return {"type": "json_schema", "json_schema": {"name": "x", "strict": False, "schema": schema}}
+
+
+def calling(parameters):
+    return {"type": "function", "function": {"name": "now", "parameters": parameters}}
 
 
 def refused(answer, status, code, param=None):
@@ -74,6 +84,19 @@ def sent(client, route, body):
         ({"response_format": {"type": "xml"}}, "invalid_value", "response_format"),
         ({"response_format": {"type": "json_schema"}}, "invalid_value", "response_format"),
         ({"grammar": "root ::= ("}, "invalid_grammar", "grammar"),
+        ({"grammar": {"syntax": "regex", "definition": "a("}}, "invalid_grammar", "grammar"),
+        ({"grammar": {"syntax": "lark", "definition": "start: x"}}, "invalid_grammar", "grammar"),
+        ({"grammar": {"syntax": "gbnf"}}, "invalid_value", "grammar"),
+        ({"grammar": {"syntax": "xml", "definition": "x"}}, "invalid_value", "grammar"),
+        ({"grammar": 3}, "invalid_value", "grammar"),
+        ({"response_format": schema_form(UNIQUE)}, "invalid_grammar", f"{SCHEMA}/properties/a/uniqueItems"),
+        ({"response_format": schema_form(UNIQUE) | {"strict": True}}, "invalid_value", "response_format"),
+        ({"response_format": schema_form({"allOf": [True, False]})}, "invalid_grammar", "response_format"),
+        (
+            {"model": "calling", "tools": [calling(UNIQUE)]},
+            "invalid_grammar",
+            "tools/0/function/parameters/properties/a/uniqueItems",
+        ),
         ({"chat_template_kwargs": {"messages": []}}, "invalid_value", "chat_template_kwargs"),
         ({"store": True}, "unsupported_field", "store"),
         ({"best_guess": 1}, "unsupported_field", "best_guess"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.errors import CacheFullError, NonFiniteError
+from lattice_inference.errors import CacheFullError, GrammarError, NonFiniteError
 from lattice_inference.generate.config import ResolvedConfig
 from lattice_inference.generate.drafts import MOST_DRAFTS
 from lattice_inference.generate.result import FinishReason, GenerateResult, StreamPiece
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.rejection import Candidates
     from lattice_inference.generate.speculation import Speculation
     from lattice_inference.grammar.constraint import Constraint
+    from lattice_inference.grammar.masks_ahead import MasksAhead
     from lattice_inference.state import CachedSequence
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.streaming import TokenStream
@@ -69,6 +70,7 @@ class Generation:
         sequence: as the argument; until the end it may hold drafts after the tokens of the context.
         pending: the end of the context: the tokens that no logits were taken after.
         finish_reason: why it ended; None until then.
+        constraint: as the argument, after the tokens so far.
         speculation: as the argument.
     """
 
@@ -92,7 +94,7 @@ class Generation:
         self.finish_reason: FinishReason | None = None
         self._config = config
         self._cancelled = cancelled
-        self._constraint = constraint
+        self.constraint = constraint
         self._most_tokens = most_tokens
         self._vocab_size = vocab_size
         self._reused = sequence.length
@@ -132,17 +134,18 @@ class Generation:
 
     def next_draw(self) -> Draw:
         """Return what the next row of logits is sampled for."""
-        return Draw(self._sampler, self._position, None if self._constraint is None else self._constraint.allowed())
+        return Draw(self._sampler, self._position, None if self.constraint is None else self.constraint.allowed())
 
-    def take(self, logits: npt.NDArray[np.float32], choice: Choice) -> list[StreamPiece]:
+    def take(self, logits: npt.NDArray[np.float32], choice: Choice | GrammarError) -> list[StreamPiece]:
         """Append the token that was chosen from ``logits`` and return the new pieces.
 
         Raises:
             NonFiniteError: the logits allow no choice.
+            GrammarError: the grammar allows none.
         """
         if self._prompt_ended is None:
             self._prompt_ended = time.perf_counter()
-        if isinstance(choice, NonFiniteError):
+        if isinstance(choice, Exception):
             raise choice
         token_id, logprobs = choice
         drawn = None
@@ -158,8 +161,8 @@ class Generation:
             logprobs = None
         self.pending = []
         pieces = self._accept(token_id, logprobs)
-        while self.finish_reason is None and self._constraint is not None and logprobs is None:
-            forced = self._constraint.forced()  # the only token allowed needs no logits
+        while self.finish_reason is None and self.constraint is not None and logprobs is None:
+            forced = self.constraint.forced()  # the only token allowed needs no logits
             if forced is None:
                 break
             pieces += self._accept(forced, None)
@@ -173,8 +176,8 @@ class Generation:
             self._stop_token_id = token_id
             return _given(self._finish(FinishReason.STOP_TOKEN))
         self._sampler.accept(token_id)
-        if self._constraint is not None:
-            self._constraint.accept(token_id)
+        if self.constraint is not None:
+            self.constraint.accept(token_id)
         if self.speculation is not None:
             self.speculation.drafts.accept(token_id)
         self._token_ids.append(token_id)
@@ -203,7 +206,7 @@ class Generation:
             if token_id in self._config.stop_token_ids or token_id >= self._vocab_size:
                 drafts = drafts[:index]  # nothing is run after these
                 break
-        return drafts if self._constraint is None else drafts[: self._constraint.count_allowed(drafts)]
+        return drafts if self.constraint is None else drafts[: self.constraint.count_allowed(drafts)]
 
     def take_ahead(self) -> list[StreamPiece] | None:
         """Choose the next token from logits of an earlier step; None if there are none.
@@ -287,7 +290,7 @@ class Generation:
         """Return a token's text; an id in a gap of the vocabulary has none."""
         if self._stream is None or self._tokenizer is None or self._tokenizer.id_to_token(token_id) is None:
             return ""
-        shown = None if self._constraint is None else self._constraint.shown.get(token_id)
+        shown = None if self.constraint is None else self.constraint.shown.get(token_id)
         if shown is None:
             return self._stream.push(token_id)
         before, self._stream = self._stream.finish(), _stream_after_text(self._tokenizer)
@@ -355,10 +358,11 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
 
 def run_step(
     model: CausalLanguageModel, takers: Sequence[Taker]
-) -> list[tuple[Taker, npt.NDArray[np.float32], Choice]]:
+) -> list[tuple[Taker, npt.NDArray[np.float32], Choice | GrammarError]]:
     """Run tokens of several generations in one call of the model.
 
-    Return the logits and the choice of each whose context ended. If the call raises, nothing has changed.
+    Return the logits and the choice of each whose context ended, or the error of its grammar. If the call raises, nothing
+    has changed.
     """
     from lattice_inference.generate.causal_language_model import Extension
 
@@ -368,28 +372,44 @@ def run_step(
         ids = np.array([*generation.pending[:count], *drafts], np.int32)
         extensions.append(Extension(generation.sequence, ids, "all" if drafts else "last" if is_last else "none"))
         before.append(generation.sequence.length)
+    constraints = [taker.generation.constraint for taker in takers if taker.is_last]
+    masks = _begin_masks(model, [constraint for constraint in constraints if constraint is not None])
     try:
         logits = model.forward(extensions)
     finally:  # after an interrupt a sequence holds all of its new tokens or none
+        if masks is not None:
+            masks.finish()
         for taker, length in zip(takers, before, strict=True):
             del taker.generation.pending[: taker.generation.sequence.length - length]
     row = 0
     chosen: list[Taker] = []
     draws, rows = [], []
+    results: list[tuple[Taker, npt.NDArray[np.float32], Choice | GrammarError]] = []
     for taker in takers:
         if taker.drafts:
             assert taker.generation.speculation is not None
             row += taker.tokens - 1  # several tokens without a choice were pending
             taker.generation.speculation.hold(logits[row : row + 1 + len(taker.drafts)], taker.drafts)
         if taker.is_last:
-            chosen.append(taker)
-            draws.append(taker.generation.next_draw())
-            rows.append(row)
+            try:
+                draws.append(taker.generation.next_draw())
+                chosen.append(taker)
+                rows.append(row)
+            except GrammarError as error:  # of this text alone
+                results.append((taker, logits[row], error))
             row += 1 + len(taker.drafts)
-    results = []
     for taker, row, choice in zip(chosen, rows, sample_rows(logits, draws, rows), strict=True):
         results.append((taker, logits[row], choice))
     return results
+
+
+def _begin_masks(model: CausalLanguageModel, constraints: Sequence[Constraint]) -> MasksAhead | None:
+    """Let the masks of the next tokens be made while the model runs, where that saves time."""
+    if not constraints:
+        return None
+    from lattice_inference.grammar.masks_ahead import begin_masks
+
+    return begin_masks(constraints, has_idle_processors=model.device != "cpu")
 
 
 def without_drafts(takers: Sequence[Taker]) -> list[Taker]:

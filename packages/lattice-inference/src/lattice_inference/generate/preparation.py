@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lattice_inference.grammar.constraint import Constraint
     from lattice_inference.tokenizer import Tokenizer
 
-__all__ = ["Preparation", "Prompt"]
+__all__ = ["Preparation", "Prompt", "known_tokens"]
 
 Prompt = str | Sequence[int]
 """A text, or token ids."""
@@ -70,7 +70,7 @@ class Preparation:
         )
         self.vocab_size: int = model.vocab_size
         if self.tokenizer is not None:
-            self.vocab_size = _known_tokens(self.tokenizer, model.vocab_size)
+            self.vocab_size = known_tokens(self.tokenizer, model.vocab_size)
 
     @cached_property
     def stop_token_ids(self) -> frozenset[int]:
@@ -138,7 +138,7 @@ class Preparation:
         )
 
 
-def _known_tokens(tokenizer: Tokenizer, vocab_size: int) -> int:
+def known_tokens(tokenizer: Tokenizer, vocab_size: int) -> int:
     """Return how many of a model's logits belong to tokens; unused rows are at the end."""
     known = vocab_size
     while known and tokenizer.id_to_token(known - 1) is None:

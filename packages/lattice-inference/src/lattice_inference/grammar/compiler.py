@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, cast
 
-from lattice_inference.errors import GrammarError, UnsupportedError
+from lattice_inference.errors import GrammarError, LatticeError, UnsupportedError
 from lattice_inference.grammar.matcher import EngineMatcher, error_text
 from lattice_inference.grammar.vocabulary import token_bytes
 
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
     from lattice_inference.grammar.specification import Grammar, MarkedGrammar
     from lattice_inference.tokenizer import Tokenizer
 
-__all__ = ["GrammarCompiler", "compiler_of"]
+__all__ = ["GrammarCompiler", "begin_compiler", "compiler_of"]
 
 MOST_KEPT_CHARACTERS = 4_000_000
 """How many characters the kept grammars may have together."""
 
 # Limits of the engine: states of its lexer and size of a grammar bound the memory, fuel bounds the time.
 LIMITS = {
-    "max_items_in_row": 2_000,
+    "max_items_in_row": 8_000,  # 1,000 optional properties take 4,000
     "initial_lexer_fuel": 10_000_000,
     "step_lexer_fuel": 1_000_000,
     "step_max_items": 100_000,
@@ -110,20 +111,42 @@ class GrammarCompiler:
                 self._characters -= len(oldest)
 
 
-_COMPILERS: weakref.WeakKeyDictionary[Tokenizer, dict[int, GrammarCompiler]] = weakref.WeakKeyDictionary()
+class _Compilers:
+    """The compilers of one tokenizer, by the size of the vocabulary."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.made: dict[int, GrammarCompiler] = {}
+
+
+_COMPILERS: weakref.WeakKeyDictionary[Tokenizer, _Compilers] = weakref.WeakKeyDictionary()
 _COMPILERS_LOCK = threading.Lock()
 
 
 def compiler_of(tokenizer: Tokenizer, vocab_size: int) -> GrammarCompiler:
     """Return the compiler of a tokenizer.
 
-    It is made on first use: a table of 150,000 tokens takes half a second.
+    It is made on first use: a table of 150,000 tokens takes half a second. :func:`begin_compiler` makes it beforehand.
     """
     with _COMPILERS_LOCK:
-        compilers = _COMPILERS.setdefault(tokenizer, {})
-        if vocab_size not in compilers:
-            compilers[vocab_size] = GrammarCompiler(tokenizer, vocab_size)
-        return compilers[vocab_size]
+        compilers = _COMPILERS.setdefault(tokenizer, _Compilers())
+    with compilers.lock:
+        if vocab_size not in compilers.made:
+            compilers.made[vocab_size] = GrammarCompiler(tokenizer, vocab_size)
+        return compilers.made[vocab_size]
+
+
+def begin_compiler(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Let a thread make the compiler of a tokenizer.
+
+    If it cannot be made, the first grammar tells why.
+    """
+
+    def make() -> None:
+        with contextlib.suppress(LatticeError):
+            compiler_of(tokenizer, vocab_size)
+
+    threading.Thread(target=make, name="lattice-grammar", daemon=True).start()
 
 
 def _engine() -> Any:

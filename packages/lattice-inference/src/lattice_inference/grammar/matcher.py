@@ -24,8 +24,9 @@ def mask_words(vocab_size: int) -> int:
 
 
 def error_text(engine: LLMatcher) -> str:
-    """Return what an engine's matcher says went wrong, without the listing of its state."""
-    return str(engine.get_error()).split("\n<state>")[0].strip()[:500]
+    """Return what an engine's matcher says went wrong, without its listings."""
+    text = str(engine.get_error()).split("\n<state>")[0].split("\n   1 |")[0].strip()[:500]
+    return "the vocabulary cannot spell what the text needs" if text == "NoExtensionBias" else text
 
 
 class Matcher(Protocol):
@@ -46,6 +47,13 @@ class Matcher(Protocol):
     @property
     def can_end(self) -> bool:
         """Whether the text obeys the grammar as it is."""
+
+    @property
+    def may_have_choice(self) -> bool:
+        """``False`` where the text has to go on in one way or cannot go on, told without a mask.
+
+        ``True`` where several tokens fit, as a rule; a mask may still have one only.
+        """
 
     def accept(self, token_id: int) -> None:
         """Take the next token.
@@ -99,6 +107,12 @@ class EngineMatcher:
     def can_end(self) -> bool:
         """Whether the text obeys the grammar as it is."""
         return bool(self._engine.is_accepting())
+
+    @property
+    def may_have_choice(self) -> bool:
+        """Whether more than one token may fit; see :meth:`Matcher.may_have_choice`."""
+        # one token alone fits only if its first byte is the only one that may follow
+        return not (self._engine.compute_ff_bytes() or self._engine.is_stopped())
 
     def accept(self, token_id: int) -> None:
         """Take the next token; see :meth:`Matcher.accept`."""

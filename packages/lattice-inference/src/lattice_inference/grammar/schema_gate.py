@@ -15,6 +15,7 @@ from typing import Any
 
 from lattice_inference.errors import GrammarError
 from lattice_inference.grammar.ecma_patterns import rust_pattern
+from lattice_inference.grammar.schema_intersections import check_intersections
 from lattice_inference.grammar.schema_keywords import ANNOTATIONS, ENFORCED, FORMATS, FORMATS_BY_SHAPE, REFUSED
 from lattice_inference.value_text import value_text
 
@@ -102,6 +103,7 @@ def checked_schema(schema: object) -> dict[str, Any] | bool:
     gate = _Gate(schema)
     checked = gate.schema(schema, "")
     gate.check_references()
+    check_intersections(gate.places)
     return checked
 
 
@@ -134,11 +136,11 @@ class _Gate:
     def __init__(self, root: object) -> None:
         self._root = root
         self._references: list[tuple[str, str]] = []  # where, and to what
-        self._places: set[str] = set()
+        self.places: dict[str, dict[str, Any] | bool] = {}  # what is kept of each schema, by its pointer
 
     def schema(self, schema: object, where: str) -> dict[str, Any] | bool:
         """Return the enforced part of the schema at ``where``, a JSON pointer."""
-        self._places.add(where)
+        self.places[where] = True
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, Mapping):
@@ -159,13 +161,14 @@ class _Gate:
             else:
                 raise GrammarError(f"{_at(place)}: no keyword is called {value_text(keyword)}", place)
         _check_property_counts(kept, where)
+        self.places[where] = kept
         return kept
 
     def check_references(self) -> None:
         """Refuse references that lead nowhere, or round in a circle that no value ends."""
         targets: dict[str, str] = {}
         for where, pointer in self._references:
-            if pointer not in self._places:
+            if pointer not in self.places:
                 raise GrammarError(f"{_at(where)} refers to #{pointer}, where the schema has no schema", where)
             targets[where.removesuffix("/$ref")] = pointer
         for start in targets:

@@ -56,12 +56,13 @@ def refusal_of(error: BaseException, param: str | None) -> ApiError:
 
     Args:
         error: why.
-        param: the field that it is about, unless the error tells it.
+        param: the field that it is about; the place in a schema is put after it.
     """
     if isinstance(error, ApiError):
         return error
     if isinstance(error, GrammarError):
-        return ApiError(400, "invalid_grammar", str(error), param)
+        inside = {"response_format": "response_format/json_schema/schema"}.get(param or "", param or "")
+        return ApiError(400, "invalid_grammar", str(error), param if error.pointer is None else inside + error.pointer)
     if isinstance(error, (TextTooLongError, CacheFullError)):
         return ApiError(400, "context_length_exceeded", str(error), param)
     if isinstance(error, UnsupportedError):

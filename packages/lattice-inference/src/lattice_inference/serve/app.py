@@ -19,6 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lattice_inference._version import __version__
 from lattice_inference.argument_checks import checked_flag
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.generate.preparation import known_tokens
+from lattice_inference.grammar.compiler import begin_compiler
 from lattice_inference.serve.api_errors import ApiError, run_error_of
 from lattice_inference.serve.chat_route import CHAT_FIELDS, chat
 from lattice_inference.serve.completions_route import COMPLETION_FIELDS, complete
@@ -77,6 +79,9 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        for engine in served.models.values():
+            if engine.tokenizer is not None:
+                begin_compiler(engine.tokenizer, known_tokens(engine.tokenizer, engine.model.vocab_size))
         yield
         state.close()
 

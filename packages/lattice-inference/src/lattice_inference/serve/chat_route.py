@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lattice_inference.errors import LatticeError
+from lattice_inference.errors import GrammarError, LatticeError
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.serve.answers import ChatReader, finish_reason, merged, token_text, usage
@@ -82,7 +82,11 @@ def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:
         )
     except LatticeError as error:
         param = str(error).split()[0]
-        raise refusal_of(error, param if param in {*asked.settings, "logprobs"} else "messages") from error
+        if isinstance(error, GrammarError):
+            param = conversation.param
+        elif param not in {*asked.settings, "logprobs"}:
+            param = "messages"
+        raise refusal_of(error, param) from error
     return _Begun(engine, streams, conversation, asked, logprobs)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lattice_inference.errors import LatticeError
+from lattice_inference.errors import GrammarError, LatticeError
 from lattice_inference.generate.config import MOST_LOGPROBS, GenerateConfig
 from lattice_inference.generate.prompt_tokens import prompt_ids
 from lattice_inference.generate.result import GenerateResult
@@ -18,6 +18,7 @@ from lattice_inference.serve.api_errors import ApiError, refusal_of
 from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.generation_fields import Asked, asked_of, room_for
 from lattice_inference.serve.generation_route import answer_generation
+from lattice_inference.serve.grammar_fields import grammar_field, written_grammar
 from lattice_inference.serve.state import RequestNote, ServerState
 from lattice_inference.serve.token_times import timed
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from lattice_inference.generate.engine import Engine
     from lattice_inference.generate.engine_request import EngineStream
     from lattice_inference.generate.sampler import TokenLogprobs
-    from lattice_inference.grammar.specification import Grammar
 
 __all__ = ["COMPLETION_FIELDS", "complete"]
 
@@ -60,11 +60,11 @@ def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:
     echoes = fields.flag("echo")
     if echoes and logprobs is not None:
         fields.refuse("echo", "false beside logprobs, as prompts have no log-probabilities here", "unsupported_field")
-    grammar = fields.text("grammar")
+    grammar = grammar_field(fields)
     note.ignored = tuple(fields.finish(lenient=state.config.lenient))
     streams: list[EngineStream] = []
     try:
-        config = GenerateConfig(**asked.settings, logprobs=logprobs, grammar=_gbnf(grammar))
+        config = GenerateConfig(**asked.settings, logprobs=logprobs, grammar=grammar and written_grammar(grammar))
         for prompt in prompts:
             special = engine.config.special_tokens_in_text
             ids = prompt_ids(engine.tokenizer, prompt, begins=True, special_tokens_in_text=special)
@@ -77,7 +77,7 @@ def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:
             stream.cancel()
         if not isinstance(error, LatticeError):
             raise
-        param = "grammar" if grammar is not None and "grammar" in str(error) else str(error).split()[0]
+        param = "grammar" if isinstance(error, GrammarError) else str(error).split()[0]
         raise refusal_of(error, param if param in {*asked.settings, "logprobs", "grammar"} else "prompt") from error
     texts = [_text_of(engine, prompt) if echoes else "" for prompt in prompts for _ in range(asked.n)]
     return _Begun(engine, streams, asked, logprobs, texts)
@@ -95,14 +95,6 @@ def _prompts(fields: Fields, most: int) -> Prompts:
         if all(isinstance(one, list) and one and all(type(token) is int for token in one) for one in given):
             return given
     return fields.refuse("prompt", f"a text, token ids, or a list of up to {most:,} of either")
-
-
-def _gbnf(grammar: str | None) -> Grammar | None:
-    if grammar is None:
-        return None
-    from lattice_inference.grammar.specification import Gbnf
-
-    return Gbnf(grammar)
 
 
 def _text_of(engine: Engine, prompt: str | Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from lattice_inference.generate.prompt_tokens import encode_rendered
 from lattice_inference.generate.reasoning_prompt import reasoning_of
 from lattice_inference.serve.api_errors import ApiError, refusal_of
 from lattice_inference.serve.fields import Fields
+from lattice_inference.serve.grammar_fields import GivenGrammar, format_grammar, grammar_field, written_grammar
 from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Conversation:
         text: the prompt as the template writes it.
         ids: its tokens.
         grammar: that the answer obeys, or ``None``.
+        param: the field that states the grammar, for errors.
         calls: the grammar of an answer that may call tools, the same one; else ``None``.
         reasoning: whether the answer begins with reasoning.
         call_seed: the ids of calls are made of it.
@@ -42,6 +44,7 @@ class Conversation:
     text: str
     ids: list[int]
     grammar: Grammar | None
+    param: str
     calls: ToolGrammar | None
     reasoning: Reasoning
     call_seed: str
@@ -56,7 +59,7 @@ class _Given:
     tool_choice: Any
     parallel: bool
     format: Mapping[str, Any] | None
-    grammar: str | None
+    grammar: GivenGrammar
     variables: Mapping[str, Any]
 
 
@@ -75,7 +78,7 @@ def conversation_of(fields: Fields, engine: Engine) -> Conversation:
         tool_choice=fields.any("tool_choice"),
         parallel=fields.flag("parallel_tool_calls", True),
         format=fields.mapping("response_format"),
-        grammar=fields.text("grammar"),
+        grammar=grammar_field(fields),
         variables=variables,
     )
     template, tokenizer = engine.model.chat_template, engine.tokenizer
@@ -114,7 +117,8 @@ def conversation_of(fields: Fields, engine: Engine) -> Conversation:
             grammar = AfterReasoning(grammar, is_open=reasoning == "open")
     except (InvalidInputError, UnsupportedError) as error:
         raise refusal_of(error, param) from error
-    return Conversation(text, ids, grammar, calls, reasoning, hashlib.sha256(repr(ids).encode()).hexdigest())
+    param = param if calls is None else "tools"
+    return Conversation(text, ids, grammar, param, calls, reasoning, hashlib.sha256(repr(ids).encode()).hexdigest())
 
 
 def _plain_messages(messages: Any) -> list[dict[str, Any]]:
@@ -153,32 +157,5 @@ def _grammar(given: _Given) -> Grammar | None:
     if given.grammar is not None:
         if given.format is not None and given.format.get("type") != "text":
             raise InvalidInputError("grammar and response_format exclude each other")
-        from lattice_inference.grammar.specification import Gbnf
-
-        return Gbnf(given.grammar)
-    return None if given.format is None else _format_grammar(given.format)
-
-
-def _format_grammar(form: Mapping[str, Any]) -> Grammar | None:
-    kind = form.get("type")
-    allowed: Sequence[str] = ("type", "json_schema") if kind == "json_schema" else ("type",)
-    for name in form:
-        if name not in allowed:
-            raise InvalidInputError(f"response_format.{name} is not supported")
-    if kind == "text":
-        return None
-    from lattice_inference.grammar.specification import JsonSchema
-
-    if kind == "json_object":
-        return JsonSchema.any_object()
-    if kind != "json_schema":
-        raise InvalidInputError(
-            f"response_format.type is {value_text(kind)}; expected 'text', 'json_object' or 'json_schema'"
-        )
-    named = form.get("json_schema")
-    if not isinstance(named, Mapping) or not isinstance(named.get("schema"), (dict, bool)):
-        raise InvalidInputError("response_format.json_schema needs its member schema, a JSON schema")
-    for name in named:
-        if name not in ("name", "schema", "strict", "description"):
-            raise InvalidInputError(f"response_format.json_schema.{name} is not supported")
-    return JsonSchema(named["schema"])
+        return written_grammar(given.grammar)
+    return None if given.format is None else format_grammar(given.format)
