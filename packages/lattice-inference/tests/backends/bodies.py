@@ -1,15 +1,22 @@
-"""Every body of the ops of inference: the levels of the CPU, and WGPU where its package and an adapter are there."""
+"""Every body of the ops of inference: the levels of the CPU, and a GPU.
+
+The GPU is WGPU where its package and an adapter are there. With ``LATTICE_METAL_EMULATED=1`` it is the Metal kernels, run by
+the CPU (``tools/metal``), and the only body but the default one.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lattice_inference.backends.cpu import CpuBackend, _cpu
+from lattice_inference.backends.gpu.backend import GpuBackend
 from lattice_inference.errors import DeviceUnavailableError
 
 
@@ -45,6 +52,21 @@ def _wgpu(**options: Any) -> Any:
     return WgpuBackend(**options)
 
 
+def emulated_metal(**options: Any) -> Any:
+    """Return a backend of the Metal kernels that the CPU runs."""
+    sys.path.insert(0, str(Path(__file__).parents[4] / "tools" / "metal"))
+    try:
+        from emulated_device import emulated_device
+    finally:
+        sys.path.pop(0)
+    return GpuBackend(emulated_device(), **options)
+
+
+IS_METAL_EMULATED = os.environ.get("LATTICE_METAL_EMULATED") == "1"
 CPU_BODIES = [Body(isa, partial(CpuBackend, isa=isa)) for isa in _cpu.available_isas()]
-GPU_BODIES = [Body("wgpu", _wgpu)] if has_wgpu() else []
-BODIES = [*CPU_BODIES, *GPU_BODIES]
+if IS_METAL_EMULATED:
+    GPU_BODIES = [Body("metal", emulated_metal)]
+    BODIES = GPU_BODIES
+else:
+    GPU_BODIES = [Body("wgpu", _wgpu)] if has_wgpu() else []
+    BODIES = [*CPU_BODIES, *GPU_BODIES]

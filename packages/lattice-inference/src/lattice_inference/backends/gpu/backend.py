@@ -97,7 +97,13 @@ class GpuBackend:
         def plan(compiled: CompiledProgram) -> GpuPlan:
             check_ops(compiled.program)
             is_software = self.device.description.is_software
-            lowered = lower(compiled.program, weights, has_subgroups=self._subgroups, is_software=is_software)
+            lowered = lower(
+                compiled.program,
+                weights,
+                has_subgroups=self._subgroups,
+                is_software=is_software,
+                few_columns=self.device.few_columns,
+            )
             frequencies = [read_float32(ref, source) for ref, _ in lowered.angles]
             return GpuPlan(self.device, compiled, lowered, frequencies)
 
