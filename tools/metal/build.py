@@ -22,9 +22,25 @@ __all__ = ["ROOT", "build_library", "kernel_source"]
 ROOT = Path(__file__).resolve().parents[2]
 _HERE = Path(__file__).resolve().parent
 _SOURCE = ROOT / "packages/lattice-inference/src/lattice_inference/backends/metal/kernel_source.py"
-_OPTIONS = ["-std=c++14", "-fsigned-char", "-fno-fast-math", "-ffp-contract=off", "-fPIC", "-shared", "-g1", "-Wall", "-Werror"]
+_OPTIONS = [
+    "-std=c++14",
+    "-fsigned-char",
+    "-fno-fast-math",
+    "-ffp-contract=off",
+    "-fPIC",
+    "-shared",
+    "-g1",
+    "-Wall",
+    "-Werror",
+]
+_OPTIONS += ["-fvisibility=hidden", "-fno-gnu-unique"]  # libraries of several sources are in one process
 # what the translation leaves, and what a kernel of one shape does not use
-_OPTIONS += ["-Wno-unused-function", "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-Wno-unused-local-typedefs"]
+_OPTIONS += [
+    "-Wno-unused-function",
+    "-Wno-unused-variable",
+    "-Wno-unused-but-set-variable",
+    "-Wno-unused-local-typedefs",
+]
 
 
 def kernel_source() -> ModuleType:
@@ -37,7 +53,9 @@ def kernel_source() -> ModuleType:
     return module
 
 
-def build_library(source: str | None = None, *, functions: tuple[str, ...] | None = None, sanitize: bool = False) -> Path:
+def build_library(
+    source: str | None = None, *, functions: tuple[str, ...] | None = None, sanitize: bool = False
+) -> Path:
     """Return the library that runs ``source``, compiled unless it is there.
 
     Args:
@@ -57,7 +75,13 @@ def build_library(source: str | None = None, *, functions: tuple[str, ...] | Non
     text = runnable_text(source or kernels.assembled_source(), functions or kernels.function_names())
     options = [*_OPTIONS, "-O1" if sanitize else "-O2", *_machine()]
     if sanitize:
-        options += ["-fsanitize=address", "-fno-omit-frame-pointer", "-g"]
+        # checks as calls: the compiler is done in a third of the time
+        options += [
+            "-fsanitize=address",
+            "--param=asan-instrumentation-with-call-threshold=0",
+            "-fno-omit-frame-pointer",
+            "-g",
+        ]
     digest = hashlib.sha256("\0".join([text, *options, *_parts()]).encode()).hexdigest()[:24]
     library = ROOT / "build" / "metal" / f"emulated-{digest}.so"
     if library.exists():

@@ -11,6 +11,9 @@ extern "C" {
 
 enum { EMULATED_BUFFERS = 6 };
 
+/* A function constant that a call leaves out: a kernel that uses it is an error. */
+#define EMULATED_UNSET 0xffc0deadu
+
 struct emulated_call {
     int32_t function; /* of emulated_function */
     uint32_t groups;  /* threadgroups of the grid */

@@ -24,7 +24,7 @@ _SIZES = {"float": 4, "uint": 4, "float4": 16}
 def runnable_text(source: str, functions: Sequence[str]) -> str:
     """Return ``source`` as C++ that the emulation runs, with what its C interface needs."""
     constants = [name for name, _ in sorted(_FUNCTION_CONSTANT.findall(source), key=lambda found: int(found[1]))]
-    text = _FUNCTION_CONSTANT.sub(r"static uint \1;", source)
+    text = _FUNCTION_CONSTANT.sub(r'static emulated::Constant \1 = {"\1", 0};', source)
     text = _THREADGROUP_ARRAY.sub(
         r"static emulated::ThreadgroupMemory<\1[\3]> \2_memory; auto &\2 = \2_memory.of_this_group();", text
     )
@@ -40,7 +40,7 @@ def runnable_text(source: str, functions: Sequence[str]) -> str:
 #undef thread
 #undef kernel
 #include "entries.h"
-static uint32_t *const emulated_constants[] = {{{", ".join(f"&{name}" for name in constants)}}};
+static emulated::Constant *const emulated_constants[] = {{{", ".join(f"&{name}" for name in constants)}}};
 static const emulated::Entry emulated_entries[] = {{
 {table}}};
 #define EMULATED_SOURCE_SHA256 "{digest}"
@@ -51,7 +51,7 @@ static const emulated::Entry emulated_entries[] = {{
 def opencl_text(source: str) -> str:
     """Return ``source`` as OpenCL C++, with its address spaces, for clang to check."""
     text = _FUNCTION_CONSTANT.sub(r"__constant uint \1 = \2;", source)
-    return _ATTRIBUTE.sub("", text)
+    return re.sub(r"\bfloat4\(", "float4_of(", _ATTRIBUTE.sub("", text))
 
 
 def threadgroup_bytes(source: str) -> dict[str, int]:

@@ -227,6 +227,21 @@ struct ThreadgroupMemory {
     }
 };
 
+// A function constant. One that a call has left out must not be used: Metal would make no pipeline.
+struct Constant {
+    const char *name;
+    uint32_t value;
+
+    operator uint32_t() const {
+        if (__builtin_expect(value == 0xffc0dead, 0)) {
+            char text[200];
+            std::snprintf(text, sizeof text, "the function constant %s is used and not set", name);
+            fail(text);
+        }
+        return value;
+    }
+};
+
 // A kernel as all of them are called.
 using Kernel = void (*)(void *const *buffers, uint32_t group, uint32_t lane);
 

@@ -251,13 +251,16 @@ static bool run_group(uint32_t group) {
 
 #include "emulated.h"
 
+// all else is hidden, so that several libraries in a process do not share it
+#define EMULATED_EXPORT extern "C" __attribute__((visibility("default")))
+
 namespace {
 
 std::mutex one_at_a_time;
 
 } // namespace
 
-extern "C" int32_t emulated_function(const char *name) {
+EMULATED_EXPORT int32_t emulated_function(const char *name) {
     for (int32_t i = 0; i < static_cast<int32_t>(sizeof emulated_entries / sizeof *emulated_entries); i++) {
         if (std::strcmp(emulated_entries[i].name, name) == 0) {
             return i;
@@ -266,11 +269,11 @@ extern "C" int32_t emulated_function(const char *name) {
     return -1;
 }
 
-extern "C" uint32_t emulated_constant_count(void) { return sizeof emulated_constants / sizeof *emulated_constants; }
+EMULATED_EXPORT uint32_t emulated_constant_count(void) { return sizeof emulated_constants / sizeof *emulated_constants; }
 
-extern "C" const char *emulated_source_sha256(void) { return EMULATED_SOURCE_SHA256; }
+EMULATED_EXPORT const char *emulated_source_sha256(void) { return EMULATED_SOURCE_SHA256; }
 
-extern "C" int32_t emulated_dispatch(const emulated_call *call, char *error, uint64_t error_bytes) {
+EMULATED_EXPORT int32_t emulated_dispatch(const emulated_call *call, char *error, uint64_t error_bytes) {
     const std::lock_guard<std::mutex> lock(one_at_a_time);
     emulated::Threadgroup &now = emulated::threadgroup_now;
     if (call->function < 0 || call->function >= static_cast<int32_t>(sizeof emulated_entries / sizeof *emulated_entries) ||
@@ -279,7 +282,7 @@ extern "C" int32_t emulated_dispatch(const emulated_call *call, char *error, uin
         return 1;
     }
     for (uint32_t i = 0; i < call->constant_count; i++) {
-        *emulated_constants[i] = call->constants[i];
+        emulated_constants[i]->value = call->constants[i];
     }
     const emulated::Entry &entry = emulated_entries[call->function];
     emulated::kernel_now = entry.kernel;
@@ -299,6 +302,6 @@ extern "C" int32_t emulated_dispatch(const emulated_call *call, char *error, uin
     return 0;
 }
 
-extern "C" void *emulated_allocate(uint64_t nbytes) { return std::malloc(nbytes); }
+EMULATED_EXPORT void *emulated_allocate(uint64_t nbytes) { return std::malloc(nbytes); }
 
-extern "C" void emulated_release(void *memory) { std::free(memory); }
+EMULATED_EXPORT void emulated_release(void *memory) { std::free(memory); }

@@ -20,6 +20,8 @@ from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.backends.gpu.backend import GpuBackend
 from lattice_inference.errors import DeviceUnavailableError
 
+TOOLS = Path(__file__).parents[4] / "tools" / "metal"
+
 
 @dataclass(frozen=True)
 class Body:
@@ -55,7 +57,7 @@ def _wgpu(**options: Any) -> Any:
 
 def emulated_metal(**options: Any) -> Any:
     """Return a backend of the Metal kernels that the CPU runs."""
-    sys.path.insert(0, str(Path(__file__).parents[4] / "tools" / "metal"))
+    sys.path.insert(0, str(TOOLS))
     try:
         from emulated_device import emulated_device
     finally:

@@ -277,5 +277,3 @@ def test_the_real_smollm2_finds_a_text_as_likely_as_the_cpu_does(smollm2):
         likelihoods = rows[np.arange(128), ids[1:]] - np.log(np.exp(rows).sum(axis=1))
         means.append(likelihoods.mean())
     assert abs(means[0] - means[1]) <= 1e-3
-
-

@@ -6,7 +6,7 @@ One text serves the compiler at build time, compiling at run time, which has no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -170,13 +170,13 @@ def _fits(key: str, value: int | str) -> bool:
     return True
 
 
-def function_names() -> tuple[str, ...]:
-    """Return every function of the library."""
-    return tuple(function for function, _ in _functions())
+def function_names(formats: Collection[str] = FORMATS) -> tuple[str, ...]:
+    """Return every function of the library, for these formats of weights."""
+    return tuple(function for function, _ in _functions(formats))
 
 
-def assembled_source() -> str:
-    """Return the one source text of all kernels, for every format."""
+def assembled_source(formats: Collection[str] = FORMATS) -> str:
+    """Return the one source text of all kernels, for these formats of weights."""
     constants = "".join(
         f"constant uint {name} [[function_constant({index})]];\n" for index, name in enumerate(CONSTANTS)
     )
@@ -186,18 +186,19 @@ def assembled_source() -> str:
         constants,
         *(f'#line 1 "{name}.metal"\n{_text(name)}' for name in names),
         '#line 1 "functions"\n',
-        *(f"{line}\n" for _, line in _functions() if line),
+        *(f"{line}\n" for _, line in _functions(formats) if line),
     ]
     return "".join(texts)
 
 
-def _functions() -> Iterator[tuple[str, str]]:
+def _functions(formats: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield every function, and the line of the source that makes it unless its file does."""
     for name, shape in KERNELS.items():
         if shape.macro is None:
             yield name, ""
             continue
-        for format, accessor in FORMATS.items():
+        for format in formats:
+            accessor = FORMATS[format]
             function = f"{name}_{format.lower()}"
             if not shape.rows:
                 yield function, f"{shape.macro}({function}, {accessor})"
