@@ -1,7 +1,7 @@
 """Compiles the Metal kernels for the CPU, for tests: ``python tools/metal/build.py`` prints the library's path.
 
-The source is translated to C++ (:mod:`translate`) and compiled by g++ as C++14, the language level of Metal 2.3. Libraries are kept
-in ``build/metal`` by a digest of all that they are made of.
+The source is translated to C++ (:mod:`translate`) and compiled by g++ as C++14, the language level of Metal 2.3. Libraries
+are kept in ``build/metal`` by a digest of all that they are made of.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _OPTIONS += [
 def kernel_source() -> ModuleType:
     """Return the module ``backends/metal/kernel_source.py``, loaded by its path."""
     spec = importlib.util.spec_from_file_location("lattice_metal_kernel_source", _SOURCE)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

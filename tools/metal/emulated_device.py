@@ -1,4 +1,4 @@
-"""A GPU device that runs the Metal kernels on the CPU, for tests: what it is called says EMULATED, and no option chooses it."""
+"""A GPU device that runs the Metal kernels on the CPU, for tests: its name says EMULATED, and no option chooses it."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def check(device, form):
     bound = (weight, of_rows, device.exact_buffer(4))
     known = [("ACTIVATION", 0), ("BIAS", 0), ("FORMAT", form), ("GATED", 0), ("RESIDUAL", 0)]
     for name, more in (("linear_few", [("ROWS", 4)]), ("linear_tiled", [])):
-        kernel = device.kernel(name, tuple([*known, *more]))
+        kernel = device.kernel(name, (*known, *more))
         span = Span(arena, x.nbytes, 4 * ROWS * COLUMNS)
         got = device.submit((arena, words, records), ((kernel, bound, 0, 1),), [span]).wait()
         error = np.abs(got.view(np.float32).reshape(ROWS, COLUMNS) - x.astype(np.float64) @ values.T)

@@ -1,4 +1,4 @@
-"""What the emulation of the Metal kernels finds: faults that are planted in copies of the source, each told with its line."""
+"""What the emulation of the Metal kernels finds: faults planted in copies of the source, each told with its line."""
 
 from __future__ import annotations
 
