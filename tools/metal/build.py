@@ -1,4 +1,6 @@
-"""Compiles the Metal kernels for the CPU, for tests: ``python tools/metal/build.py`` prints the library's path.
+"""Compiles the Metal kernels for the CPU, for tests.
+
+``python tools/metal/build.py`` prints the path of the library.
 
 The source is translated to C++ (:mod:`translate`) and compiled by g++ as C++14, the language level of Metal 2.3. Libraries
 are kept in ``build/metal`` by a digest of all that they are made of.
@@ -109,7 +111,7 @@ def _parts() -> list[str]:
 
 def main() -> None:
     """Build a library and print where it is."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--source", type=Path, help="Metal source text instead of the kernels'")
     parser.add_argument("--sanitize", action="store_true", help="compile for AddressSanitizer")
     given = parser.parse_args()

@@ -1,4 +1,7 @@
-"""A GPU device that runs the Metal kernels on the CPU, for tests: its name says EMULATED, and no option chooses it."""
+"""A GPU device that runs the Metal kernels on the CPU, for tests.
+
+Its name says EMULATED, and no option chooses it.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,9 @@ class EmulatedReading:
 
 
 class EmulatedDevice:
-    """See :class:`~lattice_inference.backends.gpu.device.GpuDevice`. Every step runs to its end in :meth:`submit`.
+    """Memory and kernels of the CPU: every step runs to its end in :meth:`submit`.
+
+    See :class:`~lattice_inference.backends.gpu.device.GpuDevice`.
 
     Args:
         library: of :func:`build.build_library`.
@@ -212,6 +217,9 @@ def _release_with(buffer: EmulatedBuffer, library: Any, address: int) -> None:
 
 @functools.cache
 def emulated_device() -> EmulatedDevice:
-    """Return the device of this process; ``LATTICE_METAL_SEED`` is its seed, ``LATTICE_METAL_SANITIZED=1`` its library."""
+    """Return the device of this process.
+
+    ``LATTICE_METAL_SEED`` is its seed; with ``LATTICE_METAL_SANITIZED=1`` its library is for AddressSanitizer.
+    """
     library = build_library(sanitize=os.environ.get("LATTICE_METAL_SANITIZED") == "1")
     return EmulatedDevice(library, int(os.environ.get("LATTICE_METAL_SEED", "0")))

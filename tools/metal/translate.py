@@ -1,4 +1,4 @@
-"""Rewrites the kernels' Metal source into C++ and into OpenCL C++, line by line: what only Metal's compiler reads.
+"""Rewrites what only Metal's compiler reads of the kernels' source, line by line.
 
 C++ is run by the CPU (:mod:`build`); OpenCL C++ has Metal's address spaces, which clang then checks.
 """
@@ -55,7 +55,7 @@ def opencl_text(source: str) -> str:
 
 
 def threadgroup_bytes(source: str) -> dict[str, int]:
-    """Return the bytes of threadgroup memory of each kernel, or of each macro that makes kernels."""
+    """Return the threadgroup memory in bytes of each kernel, or macro that makes kernels."""
     known = {}
     for name, expression in _CONSTEXPR.findall(source):
         known[name] = _value(expression, known)
