@@ -405,8 +405,8 @@ def wgpu(session: nox.Session) -> None:
 def metal(session: nox.Session) -> None:
     """Run the Metal kernels by the CPU: ops, tiny models, and planted faults.
 
-    Ops run in four orders of threads. Needs g++ with its sanitizers; address spaces are checked where clang is installed. ``-- --full`` runs the real models
-    and the ops under AddressSanitizer too. Other arguments are for pytest.
+    Ops run in four orders of threads. Needs g++ with its sanitizers; address spaces are checked where clang is
+    installed. ``-- --full`` runs the real models and the ops under AddressSanitizer too. Other arguments are for pytest.
     """
     install_packages(session, ["lattice-inference", "lattice-embed"])
     session.install(*TEST)
