@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lattice_inference import GenerateConfig, load_encoder, load_model
+from lattice_inference import GenerateConfig, Session, load_encoder, load_model
 from lattice_inference.backends import reference
 from lattice_inference.backends.gpu.device import Span
 from lattice_inference.backends.gpu.mapped_weights import mapping_of
@@ -70,8 +70,8 @@ def bert(seed=0):
 
 
 def tokens_of(model, count=6):
-    with model.open_cache(max_tokens=256) as cache:
-        return [token for token in model.generate_ids([1, 5, 9, 2], GenerateConfig(max_tokens=count), cache=cache)]
+    with Session(model) as session:
+        return session.generate([1, 5, 9, 2], GenerateConfig.greedy(count)).token_ids
 
 
 # --- opening ---
@@ -329,7 +329,7 @@ def test_a_file_above_the_largest_buffer_has_several(metal, llama):
     device._opened.clear()
     metal.reset()
     metal.set(most_bytes=12 * PAGE)
-    with load_model(llama, device="metal", kv_dtype="float32") as model:
+    with load_model(llama, device="metal") as model:
         assert metal.no_copies > 2
         assert tokens_of(model) == want
 
@@ -388,7 +388,7 @@ def test_an_encoder_is_within_the_tolerance_of_the_cpu(metal, data_directory):
     with load_encoder(data_directory / "tiny_bert") as cpu, load_encoder(data_directory / "tiny_bert", device="metal") as gpu:
         assert gpu.device == "metal"
         assert gpu.device_name == "metal:EMULATED Metal device:macOS 15.1.0"
-        np.testing.assert_allclose(gpu.encode(texts), cpu.encode(texts), atol=1e-5)
+        np.testing.assert_allclose(gpu.encode(texts).vectors, cpu.encode(texts).vectors, atol=1e-5)
         assert gpu.space == cpu.space
         assert gpu.fingerprint != cpu.fingerprint
 

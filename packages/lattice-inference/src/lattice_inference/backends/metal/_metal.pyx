@@ -196,6 +196,7 @@ cdef class Buffer:
     cdef Device device
     cdef object pages
     cdef bint is_kept
+    cdef object __weakref__
     cdef readonly uint64_t nbytes
 
     def __init__(self, Device device, uint64_t nbytes, pages=None, *, bint keep=False):

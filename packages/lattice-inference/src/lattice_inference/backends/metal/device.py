@@ -197,6 +197,7 @@ class MetalDevice:
         with self._lock:
             reading.settle()
             self._unread.discard(reading)
+            self._let_go()
 
     def buffer(self, nbytes: int) -> MetalBuffer:
         """Return a buffer of at least ``nbytes``."""
@@ -230,8 +231,8 @@ class MetalDevice:
         if not data.size:
             return
         with self._lock:
+            self._let_go()
             self.check()
-            self._forget_ended()
             if not self._in_flight:
                 buffer.bytes(offset, data.size)[:] = data
                 return
@@ -309,15 +310,17 @@ class MetalDevice:
             self.check()
             for commands, _ in self._in_flight:
                 self.finish(commands, is_told=True)
-            self._forget_ended()
+            self._let_go()
+            self.check()
             return _content(spans)
 
     def _commit(self, commands: _metal.Commands, *, is_step: bool) -> None:
-        self._forget_ended()
+        self._let_go()
+        self.check()
         commands.commit()
         self._in_flight.append((commands, is_step))  # so that what they use stays, pages of a file too
 
-    def _forget_ended(self) -> None:
+    def _let_go(self) -> None:
         """Let go of what has ended. What a copy that failed should have written is missing, so the device is lost."""
         ended = [each for each in self._in_flight if each[0].has_ended]
         self._in_flight = [each for each in self._in_flight if each not in ended]
@@ -327,7 +330,6 @@ class MetalDevice:
             except self._module.MetalError as error:
                 if not is_step or error.status != self._module.NO_MEMORY:
                     self.lose(str(error))
-        self.check()
 
 
 def _content(spans: Sequence[Span]) -> ByteArray:
