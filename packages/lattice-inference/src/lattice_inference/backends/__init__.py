@@ -1,1 +1,1 @@
-"""Backends run programs: ``cpu``, ``wgpu`` on a GPU, and ``reference`` in plain NumPy."""
+"""Backends run programs: ``cpu``, ``wgpu`` and ``metal`` on GPUs, and ``reference`` in plain NumPy."""
