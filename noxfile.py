@@ -403,8 +403,9 @@ def wgpu(session: nox.Session) -> None:
 
 @nox.session
 def metal(session: nox.Session) -> None:
-    """Run the Metal kernels by the CPU, and the code that calls Metal over a stand-in device. Needs g++ and gobjc.
+    """Run the Metal kernels by the CPU, and the code that calls Metal over a stand-in device.
 
+    Needs g++, gobjc and clang.
     ``-- --no-models`` leaves the real models out, as CI does.
     """
     install_packages(session)

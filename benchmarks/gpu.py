@@ -201,7 +201,7 @@ def _path(options: argparse.Namespace, kind: str) -> Path:
 
 
 def _loaded(options: argparse.Namespace, kind: str) -> list[dict[str, Any]]:
-    """Return the seconds that loading takes, with the file in the system's cache and the kernels compiled."""
+    """Return the seconds of loading, the file in the system's cache and kernels compiled."""
     from lattice_inference import load_model
 
     path = _path(options, kind)
@@ -236,7 +236,7 @@ def _encoded(options: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def figures(record: Mapping[str, Any], kind: str) -> dict[str, float]:
-    """Return the medians of a type: tokens a second, ratios to llama.cpp, to mlx-lm and to a copy, and seconds a GB."""
+    """Return the medians of a type: speeds, ratios to peers and a copy, seconds a GB."""
     times = {
         (name, field): [float(s[field]) for s in record["samples"] if (s["type"], s["engine"]) == (kind, name)]
         for name in (OURS, PEER, MLX)

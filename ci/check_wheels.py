@@ -119,7 +119,7 @@ def check_wheel(path: Path) -> None:
 
 
 def has_metal(path: Path) -> bool:
-    """Whether a wheel is one that has Metal's parts: of lattice-inference, for Macs with Apple's own processors."""
+    """Whether a wheel is of lattice-inference, for Macs with Apple's own processors."""
     return path.name.startswith("lattice_inference-") and bool(re.search(r"-macosx_[0-9_]+_arm64\.whl$", path.name))
 
 

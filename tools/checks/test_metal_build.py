@@ -1,4 +1,4 @@
-"""The build step of Metal's kernels, with a stand-in for Apple's ``xcrun`` on the path, and wheels that have its library."""
+"""The build of Metal's kernels by a stand-in for Apple's ``xcrun``, and its wheels."""
 
 from __future__ import annotations
 

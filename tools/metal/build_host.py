@@ -1,4 +1,6 @@
-"""Builds the module that calls Metal over a stand-in device, on Linux: ``python tools/metal/build_host.py`` prints its path.
+"""Builds the module that calls Metal over a stand-in device, on Linux.
+
+``python tools/metal/build_host.py`` prints its path.
 
 gcc compiles the very Objective-C that a Mac's compiler does, against the headers in ``fake/``. It needs gobjc. The device that
 the module finds is named EMULATED; only tests load it.

@@ -1,4 +1,4 @@
-"""Compiles Metal kernels to a library at build time: on macOS with an Apple GPU's processor, and nowhere else.
+"""Compiles Metal kernels to a library at build time, on Macs with Apple's own processors.
 
 Apple's compiler is a separate download since Xcode 26. Without it a build warns and ships the kernels' source, which the
 system then compiles when a model is loaded. With ``LATTICE_REQUIRE_METALLIB=1``, as for wheels, the build fails instead.

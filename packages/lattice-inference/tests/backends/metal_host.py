@@ -19,7 +19,7 @@ MODULE = "lattice_inference.backends.metal._metal"
 
 
 class FakeMetal:
-    """What a test tells the stand-in, and what it counts; names are those of tools/metal/fake/fake_metal.h in lower case."""
+    """What a test tells the stand-in, and what it counts, named as in fake_metal.h."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         text = (TOOLS / "fake" / "fake_metal.h").read_text(encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Backends run programs: ``cpu``, ``wgpu`` and ``metal`` on GPUs, and ``reference`` in plain NumPy."""
+"""Backends run programs: ``cpu``, ``wgpu``, ``metal``, and ``reference`` in plain NumPy."""

@@ -38,7 +38,7 @@ class DeviceNeed:
     working_set_bytes: int | None = None
 
     def fits_with(self, needed_bytes: int) -> bool | None:
-        """Return whether so many bytes fit; None where the system does not say what may be used, as with Vulkan."""
+        """Return whether so many bytes fit; None where the system does not say, as with Vulkan."""
         if self.largest_keys_bytes > self.binding_bytes:
             return False
         return None if self.working_set_bytes is None else needed_bytes <= self.working_set_bytes

@@ -1,4 +1,7 @@
-"""Weights that lie in a mapped file as kernels read them: found, so that a device that shares memory copies none."""
+"""Weights that lie in a mapped file as kernels read them.
+
+They are found here, so that a device that shares the CPU's memory copies none.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class MappingDevice(Protocol):
     """A device that reads mapped files where they lie."""
 
     def map_bytes(self, data: ByteArray) -> GpuBuffer | None:
-        """Return a buffer over bytes of a mapped file, which it keeps; None if the device cannot have it."""
+        """Return a buffer over bytes of a mapped file, which it keeps; None if there can be none."""
         ...
 
 
@@ -38,7 +41,7 @@ def maps_weights(device: object) -> bool:
 
 
 def mapping_of(array: npt.NDArray[np.generic]) -> tuple[mmap.mmap, int] | None:
-    """Return the mapping that an array is a view of, and where the array begins in it; else None."""
+    """Return the mapping that an array is a view of, and where it begins there; else None."""
     base: object = array
     while isinstance(base, np.ndarray | memoryview):
         base = base.base if isinstance(base, np.ndarray) else base.obj

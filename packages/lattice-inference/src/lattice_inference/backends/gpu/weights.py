@@ -133,7 +133,7 @@ class GpuWeightForms:
         yield from cut_linear(op, widths, kind)
 
     def _runs(self, names: Sequence[str], source: StoredTensorSource) -> dict[str, int]:
-        """Return the number of the run in the file that each tensor belongs to; 0 for all if none stays there."""
+        """Return the number of each tensor's run in the file; 0 for all if none stays there."""
         runs = dict.fromkeys(names, 0)
         if not self._are_mapped or self._precision != "stored":
             return runs
@@ -225,7 +225,7 @@ class GpuWeights:
     def _map(
         self, ref: WeightRef, form: str, source: TensorSource, device: GpuDevice, rows: int, most: int
     ) -> ResidentWeight | None:
-        """Return a weight that stays in the mapped file; None if it does not lie there as kernels read it.
+        """Return a weight that stays in the mapped file; None if kernels cannot read it there.
 
         No page is read for it. A damaged scale is found when the first step's results are not finite.
         """

@@ -1,4 +1,7 @@
-"""Apple's Metal for ``device.py``: a device, its buffers, and steps that are encoded, run and waited for without the GIL."""
+"""Apple's Metal for ``device.py``: a device, its buffers, and steps.
+
+Steps are encoded, run and waited for without the GIL.
+"""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -117,7 +120,7 @@ cdef class Device:
         return lattice_metal_allocated(self.handle)
 
     def kernel(self, str function, values, uint32_t threads):
-        """Return a kernel: the function of that name with ``values``, which are pairs of an index and a number."""
+        """Return a kernel: the function of that name, for ``values`` of constants by their index."""
         cdef Kernel kernel = Kernel()
         cdef bytes name = function.encode()
         cdef const char *characters = name
@@ -184,9 +187,9 @@ cdef class Kernel:
 
 @cython.no_gc_clear  # what it is of must be there when it is let go
 cdef class Buffer:
-    """Memory that the device and the CPU share: new, or whole pages that ``pages`` (a buffer of bytes) begins with.
+    """Memory that the device and the CPU share: new, or whole pages that are there.
 
-    The latter keep ``pages`` alive. Its bytes are those of Python's buffer protocol.
+    ``pages`` begins with the latter. They keep ``pages`` alive. Its bytes are those of Python's buffer protocol.
 
     Raises:
         MetalError: there is no room.

@@ -213,7 +213,7 @@ class MetalDevice:
             return MetalBuffer(self._module.Buffer(self._handle, size, keep=True), 0, size)
 
     def map_bytes(self, data: ByteArray) -> MetalBuffer | None:
-        """Return a buffer over bytes of a mapped file where they lie; None if they do not lie in one.
+        """Return a buffer over bytes of a mapped file; None if they do not lie in one.
 
         The buffer keeps the mapping.
 
@@ -321,7 +321,10 @@ class MetalDevice:
         self._in_flight.append((commands, is_step))  # so that what they use stays, pages of a file too
 
     def _let_go(self) -> None:
-        """Let go of what has ended. What a copy that failed should have written is missing, so the device is lost."""
+        """Let go of what has ended.
+
+        What a copy that failed should have written is missing, so the device is lost.
+        """
         ended = [each for each in self._in_flight if each[0].has_ended]
         self._in_flight = [each for each in self._in_flight if each not in ended]
         for commands, is_step in ended:

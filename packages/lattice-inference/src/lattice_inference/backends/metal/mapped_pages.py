@@ -40,7 +40,7 @@ class MappedPages:
         self._windows: weakref.WeakValueDictionary[tuple[int, int, int], Any] = weakref.WeakValueDictionary()
 
     def place(self, data: npt.NDArray[np.uint8]) -> tuple[_metal.Buffer, int] | None:
-        """Return the buffer that ``data`` lies in and where it begins; None if no mapping holds it, or no buffer can."""
+        """Return the buffer that ``data`` lies in and where it begins; None if there is none."""
         found = mapping_of(data)
         if found is None or not data.size:
             return None
