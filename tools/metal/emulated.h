@@ -14,7 +14,7 @@ enum { EMULATED_BUFFERS = 6 };
 struct emulated_call {
     int32_t function; /* of emulated_function */
     uint32_t groups;  /* threadgroups of the grid */
-    uint32_t seed;    /* of the order of threadgroups, threads, and additions of simdgroups */
+    uint32_t seed;    /* of the order of threadgroups and threads; its upper 16 bits of that of additions in simdgroups */
     uint32_t constant_count;
     const uint32_t *constants;       /* function constants by their number: emulated_constant_count of them */
     void *buffers[EMULATED_BUFFERS]; /* by number, offsets added; NULL where a kernel has none */

@@ -92,7 +92,7 @@ class EmulatedDevice:
 
     Args:
         library: of :func:`build.build_library`.
-        seed: of the order in which threads run and simdgroups add up; each kernel call of a step has an order of its number.
+        seed: of the order in which threads run, which differs between kernel calls, and in which simdgroups add up.
     """
 
     max_binding_bytes = 1 << 30
@@ -126,6 +126,10 @@ class EmulatedDevice:
         buffer = EmulatedBuffer(content)
         _release_with(buffer, self._library, address)
         return buffer
+
+    def map_bytes(self, data: ByteArray) -> EmulatedBuffer:
+        """Return a buffer over bytes of a mapped file where they lie."""
+        return EmulatedBuffer(data)
 
     def upload(self, buffer: GpuBuffer, data: ByteArray, offset: int = 0) -> None:
         """Write bytes into a buffer."""
@@ -168,8 +172,7 @@ class EmulatedDevice:
                 for index, address in enumerate(found):
                     buffers[index] = address
                 assert len(found) in (FOUND_BUFFERS, FOUND_BUFFERS + 2, FOUND_BUFFERS + 3)
-                seed = (self.seed * 0x9E3779B1 + place) & 0xFFFFFFFF
-                self.dispatch(kernel, groups, buffers, seed)
+                self.dispatch(kernel, groups, buffers, (self.seed << 16 | place & 0xFFFF) & 0xFFFFFFFF)
             return EmulatedReading(self._bytes(spans))
 
     def dispatch(self, kernel: EmulatedKernel, groups: int, buffers: Any, seed: int) -> None:

@@ -1,8 +1,9 @@
 // Threads of a threadgroup as fibers of one thread of the CPU.
 //
 // A fiber runs until it comes to an operation of its simdgroup or a barrier, and waits there for the others. The last one to come does
-// the operation for all. Which fiber runs next, and in which order a simdgroup adds up, is drawn from the seed of a call. Fibers that
-// wait at different places, or for one that has ended, are an error that names the places.
+// the operation for all. Which fiber runs next is drawn from the seed of a call. In which order a simdgroup adds up is drawn from the
+// upper half of the seed, once for all calls: a device does not change it. Fibers that wait at different places, or for one that has
+// ended, are an error that names the places.
 
 #pragma once
 
@@ -59,6 +60,7 @@ struct Threadgroup {
     unsigned ended = 0;
     Fiber *current = nullptr;
     uint64_t random = 0;
+    uint64_t order_of_sums = 0;
     uint32_t group = 0;
     uint64_t serial = 0; // of threadgroups, for their memory
     void (*body)(unsigned lane) = nullptr;
@@ -110,7 +112,7 @@ inline void simd_barrier(const Site *site) {
 inline float simd_sum(float own, const Site *site) {
     meet(own_simdgroup(), site, &own, [](Meeting &meeting) {
         float values[LANES];
-        const uint64_t order = drawn();
+        const uint64_t order = threadgroup_now.order_of_sums;
         const unsigned step = static_cast<unsigned>(order >> 8) | 1u;
         for (unsigned i = 0; i < LANES; i++) {
             values[i] = argument_of<float>(meeting, (static_cast<unsigned>(order) + i * step) % LANES);

@@ -284,6 +284,8 @@ extern "C" int32_t emulated_dispatch(const emulated_call *call, char *error, uin
     const emulated::Entry &entry = emulated_entries[call->function];
     emulated::kernel_now = entry.kernel;
     emulated::buffers_now = call->buffers;
+    now.random = (uint64_t(call->seed >> 16) + 1) * 0x9e3779b97f4a7c15ull;
+    now.order_of_sums = emulated::drawn();
     now.random = (uint64_t(call->seed) + 1) * 0x9e3779b97f4a7c15ull;
     const bool goes_down = emulated::drawn() >> 63;
     const uint32_t first = call->groups == 0 ? 0 : static_cast<uint32_t>(emulated::drawn() % call->groups);

@@ -1,7 +1,7 @@
 """Every body of the ops of inference: the levels of the CPU, and a GPU.
 
 The GPU is WGPU where its package and an adapter are there. With ``LATTICE_METAL_EMULATED=1`` it is the Metal kernels, run by
-the CPU (``tools/metal``), and the only body but the default one.
+the CPU (``tools/metal``), and the only body of ops that all bodies compute.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lattice_inference.backends import opening
 from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.backends.gpu.backend import GpuBackend
 from lattice_inference.errors import DeviceUnavailableError
@@ -62,11 +63,30 @@ def emulated_metal(**options: Any) -> Any:
     return GpuBackend(emulated_device(), **options)
 
 
+def _open_with_metal(*args: Any, device: str = "cpu", **options: Any) -> Any:
+    """Open a backend; the emulation is the device ``"metal"``."""
+    if device != "metal":
+        return _open_backend(*args, device=device, **options)
+    options.pop("input_ranges", None)
+    return emulated_metal(**options)
+
+
+_open_backend = opening.open_backend
 IS_METAL_EMULATED = os.environ.get("LATTICE_METAL_EMULATED") == "1"
 CPU_BODIES = [Body(isa, partial(CpuBackend, isa=isa)) for isa in _cpu.available_isas()]
 if IS_METAL_EMULATED:
+    DEVICE = "metal"
     GPU_BODIES = [Body("metal", emulated_metal)]
     BODIES = GPU_BODIES
+    for module in list(sys.modules.values()):
+        if getattr(module, "open_backend", None) is _open_backend:
+            module.open_backend = _open_with_metal  # type: ignore[attr-defined]
 else:
+    DEVICE = "wgpu"
     GPU_BODIES = [Body("wgpu", _wgpu)] if has_wgpu() else []
     BODIES = [*CPU_BODIES, *GPU_BODIES]
+
+
+def gpu_backend(**options: Any) -> Any:
+    """Return a backend of the GPU."""
+    return GPU_BODIES[0].backend(**options)
