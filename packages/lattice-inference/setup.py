@@ -25,7 +25,6 @@ TOKENIZER = "src/lattice_inference/tokenizer"
 VECTOR_CACHE = "src/lattice_inference/vector_cache"
 
 
-
 def metal_source() -> str:
     """Return the source of the Metal kernels, by the module that puts it together at run time too."""
     spec = importlib.util.spec_from_file_location("kernel_source", HERE / METAL / "kernel_source.py")

@@ -18,9 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "packages" / "lattice-inference"
 sys.path[:0] = [str(ROOT / "tools" / "native"), str(ROOT / "ci")]
 
-import check_wheels  # noqa: E402
 import metal_library  # noqa: E402
 import native_build  # noqa: E402
+
+import check_wheels  # noqa: E402
 
 XCRUN = f"#!{sys.executable}\n" + textwrap.dedent('''\
     """Does what Apple's xcrun does, as far as it goes without its compiler; XCRUN says what is wrong."""
@@ -99,15 +100,13 @@ def test_what_goes_wrong_is_told_and_leaves_no_library(
 
 def test_a_machine_without_xcode_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(metal_library.CompileError, match="no xcrun: install Xcode"):
+    with pytest.raises(metal_library.CompileError, match=r"no xcrun: install Xcode"):
         compiled(tmp_path)
 
 
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 @pytest.mark.parametrize("processor", ["x86_64", "arm64"])
-def test_metal_is_built_on_apples_processors_only(
-    system: str, processor: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metal_is_built_on_apples_processors_only(system: str, processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_build.sys, "platform", system)
     monkeypatch.setenv("LATTICE_TARGET_ARCH", processor)
     assert native_build.builds_metal() == ((system, processor) == ("darwin", "arm64"))
@@ -115,7 +114,7 @@ def test_metal_is_built_on_apples_processors_only(
 
 @pytest.mark.parametrize("content", [b"", b"MTLB" + bytes(30), b"ELF." + bytes(30), b"MTLB" + bytes(12) + b"\x21" * 40])
 def test_a_file_that_is_no_whole_library_is_refused(content: bytes) -> None:
-    with pytest.raises(ValueError, match="it has|it begins with"):
+    with pytest.raises(ValueError, match=r"it has|it begins with"):
         metal_library.read_stamp(content)
 
 

@@ -34,10 +34,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metal_library import LIBRARY_NAME, MetalLibrary, compile_library, library_is_required
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
-
-from metal_library import LIBRARY_NAME, MetalLibrary, compile_library, library_is_required
 
 NATIVE_ROOT = Path(__file__).resolve().parent
 INCLUDE = NATIVE_ROOT / "include"
@@ -170,7 +169,7 @@ class NativeExtension(Extension):
 
 
 class MetalExtension(NativeExtension):
-    """An extension module over Apple's Metal, with a source in Objective-C; a build goes on without it."""
+    """An extension module over Apple's Metal; a build goes on without it."""
 
     def __init__(self, name: str, sources: list[str], *, header_folders: list[str]) -> None:
         super().__init__(name, sources, header_folders=header_folders)

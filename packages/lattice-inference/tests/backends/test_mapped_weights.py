@@ -47,9 +47,7 @@ def file(tmp_path):
         path.write_bytes(content)
         with path.open("rb") as opened:
             mapping = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        flat = [
-            np.frombuffer(mapping, part.dtype, part.size, place) for part, place in zip(parts, places, strict=True)
-        ]
+        flat = [np.frombuffer(mapping, part.dtype, part.size, place) for part, place in zip(parts, places, strict=True)]
         return [view.reshape(part.shape) for view, part in zip(flat, parts, strict=True)]
 
     return write

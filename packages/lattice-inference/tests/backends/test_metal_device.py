@@ -100,7 +100,9 @@ def test_the_library_is_tried_first_and_then_the_source(metal, monkeypatch, tmp_
     assert device.open_device().library == expected
     device._opened.clear()
     metal.set(refuse_source=1)
-    with pytest.raises(DeviceUnavailableError, match="no library for this system; the source was refused: program_source"):
+    with pytest.raises(
+        DeviceUnavailableError, match="no library for this system; the source was refused: program_source"
+    ):
         device.open_device()
 
 
@@ -247,7 +249,7 @@ def test_a_command_buffer_that_fails_loses_the_device(metal):
     metal.set(fail_next=1)
     pending = ready.submit(batch)
     for call in (pending.wait, lambda: ready.run(batch), lambda: opened.buffer(16), opened.check):
-        with pytest.raises(DeviceLostError, match="told to fail.*load the model again"):
+        with pytest.raises(DeviceLostError, match=r"told to fail.*load the model again"):
             call()
     assert device.open_device() is not opened
     assert MetalBackend().compile(program, Tensors(tensors)).run(batch)["pooled"].shape == (3, 48)
@@ -386,7 +388,8 @@ def test_other_precisions_and_bytes_that_kernels_cannot_address_are_copied(metal
 
 def test_an_encoder_is_within_the_tolerance_of_the_cpu(metal, data_directory):
     texts = ["The cat sat on the mat.", "a"]
-    with load_encoder(data_directory / "tiny_bert") as cpu, load_encoder(data_directory / "tiny_bert", device="metal") as gpu:
+    path = data_directory / "tiny_bert"
+    with load_encoder(path) as cpu, load_encoder(path, device="metal") as gpu:
         assert gpu.device == "metal"
         assert gpu.device_name == "metal:EMULATED Metal device:macOS 15.1.0"
         np.testing.assert_allclose(gpu.encode(texts).vectors, cpu.encode(texts).vectors, atol=1e-5)
@@ -467,7 +470,12 @@ def test_every_selector_is_apples():
     used = {each for each in used if not re.fullmatch("[a-z]", each)}
     unknown = {each for each in used - OF_FOUNDATION - OF_CLASSES.keys() if f'b"{each}"' not in text}
     assert unknown == set()
-    assert used > {"commit", "newBufferWithBytesNoCopy:length:options:deallocator:", "addAllocation:", "requestResidency"}
+    assert used > {
+        "commit",
+        "newBufferWithBytesNoCopy:length:options:deallocator:",
+        "addAllocation:",
+        "requestResidency",
+    }
 
 
 def test_every_value_is_apples():

@@ -76,9 +76,7 @@ def lower(
     program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool, few_columns: int
 ) -> LoweredProgram:
     """Return the kernel calls of ``program``, for which :func:`check_ops` was called."""
-    lowering = Lowering(
-        program, weights, has_subgroups=has_subgroups, is_software=is_software, few_columns=few_columns
-    )
+    lowering = Lowering(program, weights, has_subgroups=has_subgroups, is_software=is_software, few_columns=few_columns)
     calls = [call for op in program.ops for call in _LOWERINGS[op.kind](op, lowering)]
     widths = [
         int(op.attributes["heads"]) * (int(op.attributes["head_dim"]) + 2)

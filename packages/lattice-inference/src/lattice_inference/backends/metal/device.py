@@ -56,7 +56,7 @@ class MetalBuffer:
 
     def bytes(self, first: int, nbytes: int) -> ByteArray:
         """Return ``nbytes`` from ``first`` on as an array over the memory itself."""
-        return np.frombuffer(self.handle, np.uint8, nbytes, self.offset + first)
+        return np.frombuffer(memoryview(self.handle), np.uint8, nbytes, self.offset + first)
 
 
 class MetalReading:
