@@ -1,7 +1,7 @@
 """Every body of the ops of inference: the levels of the CPU, and a GPU.
 
-The GPU is WGPU where its package and an adapter are there. With ``LATTICE_METAL_EMULATED=1`` it is the Metal kernels, run by
-the CPU (``tools/metal``), and the only body of ops that all bodies compute.
+The GPU is a Mac's by Metal, or WGPU where its package and an adapter are there. With ``LATTICE_METAL_EMULATED=1`` it is the
+Metal kernels, run by the CPU (``tools/metal``), and the only body of ops that all bodies compute.
 """
 
 from __future__ import annotations
@@ -49,6 +49,25 @@ def has_wgpu() -> bool:
     return True
 
 
+def has_metal() -> bool:
+    """Whether this is a Mac whose GPU tests may use. ``LATTICE_REQUIRE_METAL_DEVICE=1`` makes it an error that it is not."""
+    from lattice_inference.backends.metal.device import open_device
+
+    try:
+        open_device()
+    except DeviceUnavailableError:
+        if os.environ.get("LATTICE_REQUIRE_METAL_DEVICE") == "1":
+            raise
+        return False
+    return True
+
+
+def _metal(**options: Any) -> Any:
+    from lattice_inference.backends.metal import MetalBackend
+
+    return MetalBackend(**options)
+
+
 def _wgpu(**options: Any) -> Any:
     from lattice_inference.backends.wgpu import WgpuBackend
 
@@ -83,6 +102,10 @@ if IS_METAL_EMULATED:
     for module in list(sys.modules.values()):
         if getattr(module, "open_backend", None) is _open_backend:
             module.open_backend = _open_with_metal  # type: ignore[attr-defined]
+elif has_metal():
+    DEVICE = "metal"
+    GPU_BODIES = [Body("metal", _metal)]
+    BODIES = [*CPU_BODIES, *GPU_BODIES]
 else:
     DEVICE = "wgpu"
     GPU_BODIES = [Body("wgpu", _wgpu)] if has_wgpu() else []
