@@ -7,6 +7,8 @@ import json
 import mmap
 import os
 import re
+import shutil
+import subprocess
 import threading
 import zipfile
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 
 from lattice_inference import GenerateConfig, Session, load_encoder, load_model
 from lattice_inference.backends import reference
-from lattice_inference.backends.gpu.device import Span
+from lattice_inference.backends.gpu.device import Dispatch, Span
 from lattice_inference.backends.gpu.mapped_weights import mapping_of
 from lattice_inference.backends.metal import MetalBackend, device
 from lattice_inference.backends.metal.kernel_source import THREADS, assembled_source
@@ -339,19 +341,26 @@ def test_a_file_above_the_largest_buffer_has_several(metal, llama):
 
 def test_pages_outlive_the_model_while_a_step_is_in_flight(metal, llama):
     """The mapping goes when the last step that reads it has ended, not before."""
+    gc.collect()
     opened = device.open_device()
-    mapped = np.memmap(llama, np.uint8, mode="r")
     with llama.open("rb") as file:
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    place = opened.map_bytes(np.frombuffer(mapping, np.uint8)[100:164])
-    target = opened.buffer(64)
+    want = mapping[-64:]
+    assert any(want)
+    place = opened.map_bytes(np.frombuffer(mapping, np.uint8)[-64:])
+    arena, target = opened.buffer(64), opened.buffer(64)
     metal.set(is_late=1)
-    calls = opened.prepare([])
-    assert len(calls.calls) == 0
     opened.copy([(Span(place, 0, 64), target, 0)])
-    del place
+    step = opened.bind("step", [arena, arena, arena])
+    kernel = opened.kernel("copy_rows", (("FROM_STEP", 0),))
+    reading = opened.submit(step, opened.prepare([Dispatch(kernel, opened.bind("weights", [place]), 0, 0)]), [])
+    del place, mapping
     gc.collect()
-    assert opened.read([Span(target, 0, 64)]).tobytes() == mapped[100:164].tobytes()
+    assert is_mapped(llama)
+    assert opened.read([Span(target, 0, 64)]).tobytes() == want
+    del reading
+    gc.collect()
+    assert not is_mapped(llama)
 
 
 def test_tensors_that_do_not_lie_side_by_side_are_several_calls(metal, llama, monkeypatch):
@@ -412,7 +421,21 @@ def test_the_benchmark_runs_at_tiny_sizes(metal, data_directory, tmp_path, capsy
     assert "EMULATED Metal device (macOS 15.1.0, software" in capsys.readouterr().out
 
 
-# --- what a Mac's headers say ---
+# --- what a Mac's compiler and headers say ---
+
+
+def test_clang_accepts_the_source_for_a_macs_runtime():
+    if shutil.which("clang") is None:
+        if os.environ.get("LATTICE_REQUIRE_METAL") == "1":
+            pytest.fail("clang is not installed")
+        pytest.skip("needs clang")
+    include = subprocess.run(
+        ["gcc", "-print-file-name=include"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    flags = ["-x", "objective-c", "-fobjc-runtime=macosx-11.0", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
+    folders = [f"-I{TOOLS / 'fake'}", f"-I{METAL}", f"-isystem{include}"]
+    done = subprocess.run(["clang", *flags, *folders, str(METAL / "metal_device.m")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def metadata():

@@ -164,6 +164,7 @@ cdef class Device:
         if status != METAL_OK:
             raise MetalError(status, "Metal gives no command buffer")
         commands.device = self
+        commands.things = copies
         return commands
 
 
@@ -275,7 +276,7 @@ cdef class Calls:
         if status != METAL_OK:
             raise MetalError(status, "Metal gives no command buffer")
         commands.device = arena.device
-        commands.calls = self
+        commands.things = self
         return commands
 
 
@@ -285,7 +286,7 @@ cdef class Commands:
 
     cdef void *handle
     cdef Device device
-    cdef object calls
+    cdef object things
 
     def __dealloc__(self):
         if self.handle != NULL:
