@@ -7,8 +7,9 @@ Vulkan backend:
 
   CMAKE_ARGS=-DGGML_VULKAN=on pip install llama-cpp-python
 
-With --device metal it is a Mac's GPU, llama.cpp is built with its Metal backend, as it is by default there, and mlx-lm takes
-turns with a model that mlx_lm.convert wrote to FILE.mlx beside FILE.gguf. Loading the mapped file is timed too.
+With --device metal it is a Mac's GPU, and Qwen3.5-0.8B is a second shape. llama.cpp is built with its Metal backend, as it is
+by default there. mlx-lm takes turns with a model that mlx_lm.convert wrote to FILE.mlx beside FILE.gguf. Loading the mapped
+file is timed too.
 
 For every token decoding reads every weight, so its speed is also given as a share of what a copy on the device reaches. On
 an adapter that a CPU computes the record says "software" and no limit holds: that shows that the script runs, and no speed.
@@ -21,6 +22,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -88,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", choices=["wgpu", "metal"], default="wgpu", help="(default: wgpu)")
-    parser.add_argument("--shape", default="llama-3.2-1b", metavar="NAME", help="(default: llama-3.2-1b)")
+    parser.add_argument("--shape", nargs="+", metavar="NAME", help="(default: llama-3.2-1b; metal: qwen3.5-0.8b too)")
     parser.add_argument("--types", nargs="+", default=["Q4_0", "Q8_0"], metavar="TYPE", help="(default: Q4_0 Q8_0)")
     parser.add_argument("--encoder", default=ENCODER, metavar="NAME|DIR", help=f"(default: {ENCODER})")
     parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each (default: 5)")
@@ -102,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not options.early < options.late:
         parser.error("--early must be below --late")
+    if options.shape is None:
+        options.shape = ["llama-3.2-1b", *(["qwen3.5-0.8b"] if options.device == "metal" else [])]
     return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
 
 
@@ -116,10 +120,14 @@ def measure(options: argparse.Namespace) -> Record:
     record |= {"early": options.early, "late": options.late, "prompt": options.prompt, "texts": options.texts}
     record |= {"absent": {}, "samples": [], "loads": []}
     record["copy"] = [_copied(opened, options.copy_mb << 20) for _ in range(options.repeats)]
-    for kind in options.types:
-        record["samples"] += _decoded(options, kind, record["absent"])
+    for shape, kind in product(options.shape, options.types):
+        samples, loads = _decoded(options, shape, kind, record["absent"]), []
         if options.device == "metal":
-            record["loads"] += _loaded(options, kind)
+            loads = _loaded(options, shape, kind)
+        for each in (*samples, *loads):
+            each["type"] = kind if len(options.shape) == 1 else f"{shape}, {kind}"
+        record["samples"] += samples
+        record["loads"] += loads
     record["encoder"] = _encoded(options)
     report()
     return record
@@ -151,16 +159,16 @@ def _copied(device: Any, nbytes: int) -> float:
     return 2 * 8 * nbytes / max(taken[2] - taken[1], 1e-9)
 
 
-def _decoded(options: argparse.Namespace, kind: str, absent: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the samples of a type of weights; the engines take turns."""
-    path = _path(options, kind)
+def _decoded(options: argparse.Namespace, shape: str, kind: str, absent: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the samples of a shape and a type of weights; the engines take turns."""
+    path = _path(options, shape, kind)
     if not path.exists():
         report(f"writing {path.name}")
         path.parent.mkdir(parents=True, exist_ok=True)
         tool = load_random_llama()
-        if options.shape not in tool.SHAPES:
+        if shape not in tool.SHAPES:
             raise ValueError(f"--shape must be one of {', '.join(tool.SHAPES)}")
-        tool.write_random_llama(path, tool.SHAPES[options.shape], kind)
+        tool.write_random_llama(path, tool.SHAPES[shape], kind)
     engines: dict[str, Decoder] = {}
     starts: dict[str, Callable[[str, int], Decoder]] = {OURS: GpuDecoder, PEER: LlamaCppGpuDecoder}
     if options.device == "metal":
@@ -185,7 +193,6 @@ def _decoded(options: argparse.Namespace, kind: str, absent: dict[str, str]) -> 
             seconds = engine.prefill(options.prompt)
             samples.append(
                 {
-                    "type": kind,
                     "bytes": nbytes,
                     "engine": name,
                     "token_seconds": decoding.seconds,
@@ -195,22 +202,22 @@ def _decoded(options: argparse.Namespace, kind: str, absent: dict[str, str]) -> 
     return samples
 
 
-def _path(options: argparse.Namespace, kind: str) -> Path:
-    path: Path = options.folder / f"{options.shape}-{kind.lower()}.gguf"
+def _path(options: argparse.Namespace, shape: str, kind: str) -> Path:
+    path: Path = options.folder / f"{shape}-{kind.lower()}.gguf"
     return path
 
 
-def _loaded(options: argparse.Namespace, kind: str) -> list[dict[str, Any]]:
+def _loaded(options: argparse.Namespace, shape: str, kind: str) -> list[dict[str, Any]]:
     """Return the seconds of loading, the file in the system's cache and kernels compiled."""
     from lattice_inference import load_model
 
-    path = _path(options, kind)
+    path = _path(options, shape, kind)
     loads = []
     for turn in range(options.repeats):
         report(f"{path.name}: loading, turn {turn + 1} of {options.repeats}")
         start = time.perf_counter()
         with load_model(path, device=options.device, threads=CPU_THREADS):
-            loads.append({"type": kind, "bytes": path.stat().st_size, "seconds": time.perf_counter() - start})
+            loads.append({"bytes": path.stat().st_size, "seconds": time.perf_counter() - start})
     return loads
 
 

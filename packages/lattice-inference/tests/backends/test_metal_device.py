@@ -411,13 +411,24 @@ def test_the_benchmark_runs_at_tiny_sizes(metal, data_directory, tmp_path, capsy
     import gpu
 
     sizes = ["--early", "2", "--late", "4", "--prompt", "12", "--texts", "1", "--copy-mb", "1", "--repeats", "2"]
-    arguments = ["--device", "metal", "--shape", "tiny", "--types", "Q8_0", "--folder", str(tmp_path), *sizes]
+    arguments = [
+        "--device",
+        "metal",
+        "--shape",
+        "tiny",
+        "tiny-qwen3.5",
+        "--types",
+        "Q8_0",
+        "--folder",
+        str(tmp_path),
+        *sizes,
+    ]
     encoder = ["--encoder", str(data_directory / "tiny_bert"), "--json", str(tmp_path / "record.json")]
     assert gpu.main([*arguments, *encoder]) == 0
     record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
     assert record["kind"] == "metal"
     assert record["software"] is True  # no record of the stand-in meets a limit
-    assert len(record["loads"]) == 2
+    assert {each["type"] for each in record["loads"]} == {"tiny, Q8_0", "tiny-qwen3.5, Q8_0"}
     assert "EMULATED Metal device (macOS 15.1.0, software" in capsys.readouterr().out
 
 
