@@ -148,8 +148,9 @@ def refused_by_clang(text, tmp_path):
     """What clang says of Metal source as OpenCL C++; empty if it takes it."""
     file = tmp_path / "kernels.clcpp"
     file.write_text(opencl_text(text))
-    options = "-x clcpp -cl-std=clc++ -Xclang -finclude-default-header -fsyntax-only -Wall -Werror -Wno-unused-function"
-    command = ["clang", *options.split(), "-Wno-unused-variable", f"-I{TOOLS / 'opencl'}", str(file)]
+    warnings = "-Wall -Wextra -Wshadow -Wconversion -Wno-unused-parameter -Werror"
+    options = f"-x clcpp -cl-std=clc++ -Xclang -finclude-default-header -fsyntax-only {warnings}"
+    command = ["clang", *options.split(), f"-I{TOOLS / 'opencl'}", str(file)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 

@@ -37,7 +37,7 @@ def test_the_record_is_the_lowerings():
 
 
 def test_the_header_of_a_step_is_the_lowerings():
-    found = re.findall(r"constexpr uint STEP_(\w+) = (\d+)u;", assembled_source())
+    found = re.findall(r"STEP_(\w+) = (\d+)u,", assembled_source())
     assert {name: int(index) for name, index in found} == HEADER
 
 

@@ -36,22 +36,24 @@ struct Record {
     float offset;
 };
 
-constant constexpr uint STEP_TOKEN_IDS = 0u;
-constant constexpr uint STEP_TOKEN_TYPE_IDS = 1u;
-constant constexpr uint STEP_POSITIONS = 2u;
-constant constexpr uint STEP_BOUNDS = 3u;
-constant constexpr uint STEP_SEQUENCE_OF_ROW = 4u;
-constant constexpr uint STEP_LOGIT_ROWS = 5u;
-constant constexpr uint STEP_TILES = 6u;
-constant constexpr uint STEP_TILE_COUNT = 7u;
-constant constexpr uint STEP_CONTEXT = 8u;
-constant constexpr uint STEP_PAGE_BOUNDS = 9u;
-constant constexpr uint STEP_PAGES = 10u;
-constant constexpr uint STEP_PAGE_TOKENS = 11u;
-constant constexpr uint STEP_SEGMENTS = 12u;
-constant constexpr uint STEP_ADAPTERS = 13u;
-constant constexpr uint STEP_READ_SLOTS = 14u;
-constant constexpr uint STEP_WRITE_SLOTS = 15u;
+enum : uint {
+    STEP_TOKEN_IDS = 0u,
+    STEP_TOKEN_TYPE_IDS = 1u,
+    STEP_POSITIONS = 2u,
+    STEP_BOUNDS = 3u,
+    STEP_SEQUENCE_OF_ROW = 4u,
+    STEP_LOGIT_ROWS = 5u,
+    STEP_TILES = 6u,
+    STEP_TILE_COUNT = 7u,
+    STEP_CONTEXT = 8u,
+    STEP_PAGE_BOUNDS = 9u,
+    STEP_PAGES = 10u,
+    STEP_PAGE_TOKENS = 11u,
+    STEP_SEGMENTS = 12u,
+    STEP_ADAPTERS = 13u,
+    STEP_READ_SLOTS = 14u,
+    STEP_WRITE_SLOTS = 15u,
+};
 
 constant constexpr uint THREADS = 64u;
 constant constexpr uint SIMDGROUPS = 2u;
