@@ -279,6 +279,7 @@ def types(session: nox.Session) -> None:
     sources = [ROOT / "packages" / name / "src" for name in PACKAGES]
     tests = ROOT / "packages" / "lattice-inference" / "tests"
     sources += [tests / "models", tests / "tokenizer"]  # what tools/goldens share with tests
+    sources.append(ROOT / "tools" / "native")  # what ci/check_wheels.py shares with builds
     environment = {"MYPYPATH": os.pathsep.join(map(str, sources))}
     for name in PACKAGES:
         session.run("mypy", "-p", name.replace("-", "_"), env=environment)

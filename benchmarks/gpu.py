@@ -7,9 +7,8 @@ Vulkan backend:
 
   CMAKE_ARGS=-DGGML_VULKAN=on pip install llama-cpp-python
 
-With --device metal it is a Mac's GPU, and Qwen3.5-0.8B is a second shape. llama.cpp is built with its Metal backend, as it is
-by default there. mlx-lm takes turns with a model that mlx_lm.convert wrote to FILE.mlx beside FILE.gguf. Loading the mapped
-file is timed too.
+With --device metal it is a Mac's GPU, and Qwen3.5-0.8B is a second shape. llama.cpp has its Metal backend there by default.
+mlx-lm takes turns with a model that mlx_lm.convert wrote to FILE.mlx beside FILE.gguf. Loading the mapped file is timed too.
 
 For every token decoding reads every weight, so its speed is also given as a share of what a copy on the device reaches. On
 an adapter that a CPU computes the record says "software" and no limit holds: that shows that the script runs, and no speed.

@@ -26,7 +26,7 @@ from distributions import distributions, normalized
 from documented_requirements import documented_requirements, requirement
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools" / "native"))
-from metal_library import LIBRARY_NAME, read_stamp
+from metal_stamp import LIBRARY_NAME, read_stamp
 
 MEGABYTE = 1_000_000
 # The largest wheel of a package, in bytes, by its folder.

@@ -163,7 +163,7 @@ def _feed_forward(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
 
 
 def _rule(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
-    """Return the tensors of a layer with the gated delta rule: queries, keys and values are as many and as wide."""
+    """Return the tensors of a layer with the gated delta rule, all of whose heads are alike."""
     inner = shape.rule_heads * shape.rule_dim
     decay = TensorToWrite(
         f"{at}ssm_a", (shape.rule_heads,), "F32", lambda: [np.full(shape.rule_heads, -1, np.float32).tobytes()]

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from metal_stamp import LIBRARY_NAME, read_stamp
 from setuptools import Extension
 from setuptools.errors import CompileError
 
-__all__ = ["LIBRARY_NAME", "MACOS", "MetalLibrary", "Stamp", "compile_library", "library_is_required", "read_stamp"]
+__all__ = ["LIBRARY_NAME", "MACOS", "MetalLibrary", "compile_library", "library_is_required", "read_stamp"]
 
 MACOS = (11, 0)
 """The oldest macOS that loads the library: the first one of Apple's own processors."""
-
-LIBRARY_NAME = "lattice.metallib"
 
 _COMPILE = (
     "metal",
@@ -35,30 +32,12 @@ _COMPILE = (
     "-Werror",
     "-c",
 )
-_MAGIC = b"MTLB"
-_HEADER = struct.Struct("<4sHHHBBHHQ")
-_MACOS_MARK = 0x81
 
 NO_XCODE = "Apple's Metal compiler is not here, since there is no xcrun: install Xcode"
 NO_TOOLCHAIN = (
     "Apple's Metal compiler is not here: install Xcode and, from Xcode 26 on, run "
     "xcodebuild -downloadComponent MetalToolchain"
 )
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """What a library says of itself.
-
-    Attributes:
-        is_macos: whether it is for macOS.
-        version: the oldest version of the system that loads it.
-        nbytes: its size.
-    """
-
-    is_macos: bool
-    version: tuple[int, int]
-    nbytes: int
 
 
 class MetalLibrary(Extension):
@@ -78,22 +57,6 @@ class MetalLibrary(Extension):
 def library_is_required() -> bool:
     """Whether a build without the library is a failed one."""
     return os.environ.get("LATTICE_REQUIRE_METALLIB") == "1"
-
-
-def read_stamp(data: bytes) -> Stamp:
-    """Return the stamp of a library.
-
-    Raises:
-        ValueError: it is no whole library of Metal.
-    """
-    if len(data) < _HEADER.size:
-        raise ValueError(f"it has {len(data)} bytes, fewer than the header of a Metal library")
-    magic, _, _, _, _, system, major, minor, nbytes = _HEADER.unpack_from(data)
-    if magic != _MAGIC:
-        raise ValueError(f"it begins with {magic!r}, and a Metal library with {_MAGIC!r}")
-    if nbytes != len(data):
-        raise ValueError(f"it has {len(data)} bytes and says {nbytes}")
-    return Stamp(system == _MACOS_MARK, (major, minor), nbytes)
 
 
 def compile_library(source: str, target: Path, folder: Path) -> None:

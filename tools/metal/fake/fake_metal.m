@@ -15,7 +15,7 @@
 #include "../emulated.h"
 #include "fake_metal.h"
 
-enum { BUFFERS = 6, CONSTANTS = 64 };
+enum { BUFFERS = EMULATED_BUFFERS, CONSTANTS = 64 };
 
 static const int64_t DEFAULTS[FAKE_SETTINGS] = {
     [FAKE_MACOS] = 15,
@@ -205,6 +205,10 @@ Class NSClassFromString(NSString *name) {
 @end
 
 @implementation MTLFunctionConstantValues
+- (id)init {
+    for (int i = 0; i < CONSTANTS; i++) numbers[i] = EMULATED_UNSET;
+    return self;
+}
 - (void)setConstantValue:(const void *)value type:(MTLDataType)type atIndex:(NSUInteger)index {
     if (type != MTLDataTypeUInt || index >= CONSTANTS) breach("a constant is no uint, or has too high an index");
     memcpy(&numbers[index], value, sizeof numbers[index]);

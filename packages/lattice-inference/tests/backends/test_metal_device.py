@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import threading
 import zipfile
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from lattice_inference.backends.gpu.mapped_weights import mapping_of
 from lattice_inference.backends.metal import MetalBackend, device
 from lattice_inference.backends.metal.kernel_source import THREADS, assembled_source
 from lattice_inference.backends.opening import open_backend
+from lattice_inference.cli import doctor_command
 from lattice_inference.errors import DeviceLostError, DeviceMemoryError, DeviceUnavailableError, UnsupportedError
 from lattice_inference.memory.device_need import device_need
 from lattice_inference.memory.fit import estimate_memory
@@ -300,6 +302,17 @@ def test_a_working_set_that_is_too_small_is_told_before_loading(metal, llama):
     metal.set(working_set=200_000)
     with pytest.raises(DeviceMemoryError, match="macOS recommends at most 200,000"):
         device.open_device().buffer(200_001)
+
+
+def test_doctor_says_what_a_model_takes_there(metal, llama, capsys):
+    options = Namespace(model=str(llama), context=64, device="metal", json=True)
+    metal.set(working_set=100_000)
+    assert doctor_command.run(options) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["devices"]["metal"].endswith("source compiled here, since no library was built")
+    assert report["device"]["working_set_bytes"] == 100_000
+    fits = {each["precision"]: each["fits"] for each in report["precisions"]}
+    assert fits == {"stored": False, "float32": False, "bfloat16": False}
 
 
 # --- mapped weights ---
