@@ -1,4 +1,7 @@
-"""What a library of Metal kernels says of itself. It is read at build time, and from wheels on any system."""
+"""What a library of Metal kernels says of itself.
+
+It is read at build time, and from wheels on any system.
+"""
 
 from __future__ import annotations
 
