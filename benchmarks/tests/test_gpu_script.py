@@ -36,6 +36,25 @@ def test_a_record_is_compared_with_the_limits() -> None:
     assert gpu.misses(slow) == ["encoder: 1.00 times the CPU's speed, 5 is the limit"]
 
 
+def metal_record(*, mlx: float = 0.004, load: float = 0.1) -> dict[str, Any]:
+    record = gpu_record(token=0.004)
+    record |= {"kind": "metal", "encoder": {"metal": [0.01], "cpu": [0.04]}}
+    record["loads"] = [{"type": "Q4_0", "bytes": 1_000_000_000, "seconds": load}]
+    fields = {"type": "Q4_0", "bytes": 1_000_000_000, "engine": "mlx-lm", "token_seconds": mlx, "prompt_seconds": 0.1}
+    record["samples"].append(fields)
+    return record
+
+
+def test_a_record_of_a_mac_has_its_limits_and_peers() -> None:
+    assert gpu.misses(metal_record()) == []
+    assert "| Q4_0 | 250.0 | 128000 | 0.83 | 1.00 | 1.00 | 1.00 | 0.10 |" in gpu.render(metal_record()).splitlines()
+    assert "| decode / mlx-lm | loading, s/GB |" in gpu.render(metal_record())
+    assert gpu.misses(metal_record(mlx=0.002, load=0.3)) == [
+        "Q4_0, mlx ratio: 0.50, 0.75 is the limit",
+        "Q4_0, loading: 0.30 s/GB, 0.2 is the limit",
+    ]
+
+
 def test_software_is_named_and_meets_no_limit() -> None:
     record = gpu_record(software=True)
     assert gpu.misses(record) == ["a GPU is software: the limits are a GPU's"]

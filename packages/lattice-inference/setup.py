@@ -1,6 +1,7 @@
 """Builds the native modules. Shared headers and build code are copied in from the workspace, so an sdist is whole."""
 
 import glob
+import importlib.util
 import shutil
 import sys
 from pathlib import Path
@@ -14,12 +15,39 @@ if HERE.parent.name == "packages" and SHARED.is_dir():
     shutil.copytree(SHARED, HERE / "native", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "tests"))
 sys.path.insert(0, str(HERE / "native"))
 
-from native_build import NativeExtension, setup_arguments  # noqa: E402
+from metal_library import MetalLibrary  # noqa: E402
+from native_build import MetalExtension, NativeExtension, builds_metal, setup_arguments  # noqa: E402
 
 CPU = "src/lattice_inference/backends/cpu"
+METAL = "src/lattice_inference/backends/metal"
 GENERATE = "src/lattice_inference/generate"
 TOKENIZER = "src/lattice_inference/tokenizer"
 VECTOR_CACHE = "src/lattice_inference/vector_cache"
+
+
+def metal_source() -> str:
+    """Return the source of the Metal kernels, by the module that puts it together at run time too."""
+    spec = importlib.util.spec_from_file_location("kernel_source", HERE / METAL / "kernel_source.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return str(module.assembled_source())
+
+
+METAL_EXTENSIONS: list[NativeExtension] = []
+METAL_LIBRARIES: list[MetalLibrary] = []
+if builds_metal():
+    METAL_EXTENSIONS.append(
+        MetalExtension(
+            "lattice_inference.backends.metal._metal",
+            [f"{METAL}/_metal.pyx", f"{METAL}/metal_device.m"],
+            header_folders=[METAL],
+        )
+    )
+    parts = sorted(glob.glob(f"{METAL}/kernels/**/*.metal", recursive=True))
+    METAL_LIBRARIES.append(MetalLibrary("lattice_inference.backends.metal.library", metal_source, parts))
 
 setup(
     **setup_arguments(
@@ -63,6 +91,8 @@ setup(
                 [f"{VECTOR_CACHE}/_journal.pyx"],
                 header_folders=[f"{VECTOR_CACHE}/native"],
             ),
-        ]
+            *METAL_EXTENSIONS,
+        ],
+        METAL_LIBRARIES,
     )
 )

@@ -24,6 +24,8 @@ from lattice_inference.checkpoint.rounding import quantize_rows
 __all__ = ["SHAPES", "Shape", "write_random_llama"]
 
 TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "F16", "BF16", "F32")
+ATTENTION_INTERVAL = 4
+TAPS = 4  # of a short convolution
 CHUNK = 1 << 22  # elements that are drawn of a matrix; what follows repeats their rows in another order
 
 
@@ -32,8 +34,10 @@ class Shape:
     """Sizes of a network, named as in Llama's configuration.
 
     Attributes:
-        architecture: ``"llama"``; ``"qwen3"``, with norms of heads; ``"qwen3moe"``, which has experts too.
+        architecture: ``"llama"``; ``"qwen3"``, with norms of heads; ``"qwen3moe"``, which has experts too; ``"qwen35"``,
+            of whose layers three in four have the gated delta rule.
         experts, chosen, expert_width: of a mixture of experts; each layer is one.
+        rule_heads, rule_dim: heads of the gated delta rule, and the dimensions of their keys and values.
     """
 
     layers: int
@@ -49,6 +53,12 @@ class Shape:
     experts: int = 0
     chosen: int = 0
     expert_width: int = 0
+    rule_heads: int = 0
+    rule_dim: int = 0
+
+    def has_rule(self, layer: int) -> bool:
+        """Whether a layer has the gated delta rule in place of attention."""
+        return self.rule_heads > 0 and (layer + 1) % ATTENTION_INTERVAL > 0
 
 
 SHAPES = {
@@ -60,6 +70,8 @@ SHAPES = {
     "tiny-moe": Shape(2, 64, 4, 2, 32, 96, 320, False, 512, "qwen3moe", experts=8, chosen=2, expert_width=32),
     "llama-3.2-1b": Shape(16, 2048, 32, 8, 64, 8192, 128_256, True),
     "llama-2-7b": Shape(32, 4096, 32, 32, 128, 11_008, 32_000, False, 4096),
+    "qwen3.5-0.8b": Shape(24, 1024, 8, 2, 256, 3584, 248_320, True, 262_144, "qwen35", rule_heads=16, rule_dim=128),
+    "tiny-qwen3.5": Shape(4, 64, 2, 1, 32, 96, 320, True, 512, "qwen35", rule_heads=2, rule_dim=32),
     "tiny": Shape(2, 64, 4, 2, 32, 96, 320, True, 512),
 }
 
@@ -85,18 +97,21 @@ def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
         tensors.append(_matrix("output.weight", shape.vocabulary, shape.hidden, kind))
     for layer in range(shape.layers):
         at = f"blk.{layer}."
+        second = "post_attention_norm" if shape.rule_heads else "ffn_norm"
+        tensors += [_ones(f"{at}{name}.weight", shape.hidden) for name in ("attn_norm", second)]
+        tensors += _experts(at, shape, kind) if shape.experts else _feed_forward(at, shape, kind)
+        if shape.has_rule(layer):
+            tensors += _rule(at, shape, kind)
+            continue
         tensors += [
-            _ones(f"{at}attn_norm.weight", shape.hidden),
-            _ones(f"{at}ffn_norm.weight", shape.hidden),
-            _matrix(f"{at}attn_q.weight", wide, shape.hidden, kind),
+            _matrix(f"{at}attn_q.weight", 2 * wide if shape.rule_heads else wide, shape.hidden, kind),  # beside gates
             _matrix(f"{at}attn_k.weight", narrow, shape.hidden, kind),
             _matrix(f"{at}attn_v.weight", narrow, shape.hidden, kind),
             _matrix(f"{at}attn_output.weight", shape.hidden, wide, kind),
         ]
-        tensors += _experts(at, shape, kind) if shape.experts else _feed_forward(at, shape, kind)
         if shape.architecture != "llama":
             tensors += [_ones(f"{at}attn_{part}_norm.weight", shape.head_dim) for part in "qk"]
-    of_network = {
+    of_network: dict[str, object] = {
         "block_count": shape.layers,
         "context_length": shape.context,
         "embedding_length": shape.hidden,
@@ -116,6 +131,20 @@ def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
             "expert_used_count": shape.chosen,
             "expert_feed_forward_length": shape.expert_width,
         }
+    if shape.rule_heads:
+        rotated = shape.head_dim // 4  # a quarter of the dimensions
+        third = -(-rotated // 6)
+        of_network |= {
+            "rope.dimension_count": rotated,
+            "rope.dimension_sections": [third, third, rotated // 2 - 2 * third, 0],
+            "rope.freq_base": 1e7,
+            "full_attention_interval": ATTENTION_INTERVAL,
+            "ssm.group_count": shape.rule_heads,
+            "ssm.time_step_rank": shape.rule_heads,
+            "ssm.inner_size": shape.rule_heads * shape.rule_dim,
+            "ssm.state_size": shape.rule_dim,
+            "ssm.conv_kernel": TAPS,
+        }
     metadata: dict[str, object] = {
         "general.architecture": shape.architecture,
         "general.name": "drawn weights",
@@ -130,6 +159,25 @@ def _feed_forward(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
         _matrix(f"{at}ffn_gate.weight", shape.intermediate, shape.hidden, kind),
         _matrix(f"{at}ffn_up.weight", shape.intermediate, shape.hidden, kind),
         _matrix(f"{at}ffn_down.weight", shape.hidden, shape.intermediate, kind),
+    ]
+
+
+def _rule(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
+    """Return the tensors of a layer with the gated delta rule, all of whose heads are alike."""
+    inner = shape.rule_heads * shape.rule_dim
+    decay = TensorToWrite(
+        f"{at}ssm_a", (shape.rule_heads,), "F32", lambda: [np.full(shape.rule_heads, -1, np.float32).tobytes()]
+    )
+    return [
+        _matrix(f"{at}attn_qkv.weight", 3 * inner, shape.hidden, kind),
+        _matrix(f"{at}attn_gate.weight", inner, shape.hidden, kind),
+        _matrix(f"{at}ssm_alpha.weight", shape.rule_heads, shape.hidden, kind),
+        _matrix(f"{at}ssm_beta.weight", shape.rule_heads, shape.hidden, kind),
+        _matrix(f"{at}ssm_conv1d.weight", 3 * inner, TAPS, "F32"),
+        decay,
+        _ones(f"{at}ssm_dt.bias", shape.rule_heads),
+        _ones(f"{at}ssm_norm.weight", shape.rule_dim),
+        _matrix(f"{at}ssm_out.weight", shape.hidden, inner, kind),
     ]
 
 

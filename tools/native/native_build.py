@@ -8,12 +8,16 @@ inside an sdist. It does three things that setuptools does not do by itself:
 * Cython's C is compiled at ``-O2`` (it is glue) and our kernels at ``-O3``;
 * objects are rebuilt only when a source or a header they depend on is newer.
 
+On Macs with an Apple GPU it also builds a :class:`~metal_library.MetalLibrary` and a :class:`MetalExtension`; a build that
+fails there leaves the rest.
+
 Environment variables:
 
 * ``LATTICE_WERROR=1`` makes warnings in our C errors (CI does);
 * ``LATTICE_SANITIZE=address,undefined`` builds with sanitizers;
 * ``LATTICE_EMULATE_AVX512=1`` compiles the AVX-512 kernels for AVX2 through SIMDe, so that their logic can be tested on a
   CPU without AVX-512 (never for speed);
+* ``LATTICE_REQUIRE_METALLIB=1`` fails a build without the library of Metal kernels (wheels have it);
 * ``LATTICE_TARGET_ARCH`` names the target when cross-compiling;
 * ``LATTICE_BUILD_JOBS`` sets the number of compilers run at once (by default one for each processor).
 """
@@ -30,6 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metal_library import LIBRARY_NAME, MetalLibrary, compile_library, library_is_required
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 
@@ -163,11 +168,38 @@ class NativeExtension(Extension):
             self.define_macros.append(("LATTICE_EMULATE_AVX512", "1"))
 
 
+class MetalExtension(NativeExtension):
+    """An extension module over Apple's Metal; a build goes on without it."""
+
+    def __init__(self, name: str, sources: list[str], *, header_folders: list[str]) -> None:
+        super().__init__(name, sources, header_folders=header_folders)
+        self.optional = not library_is_required()
+        self.extra_link_args += ["-framework", "Foundation", "-framework", "Metal"]
+
+
+def builds_metal() -> bool:
+    """Whether Metal's parts are built: on macOS for Apple's own processors."""
+    return sys.platform == "darwin" and target_architecture() == "aarch64"
+
+
 class BuildNative(build_ext):
-    """``build_ext`` that compiles the kernels of a :class:`NativeExtension` before it is linked."""
+    """``build_ext`` that compiles the kernels of a :class:`NativeExtension` before it is linked.
+
+    A :class:`~metal_library.MetalLibrary` lies beside the modules of its package.
+    """
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return the file of a module or library, below the folder of packages."""
+        if isinstance(self.ext_map.get(fullname), MetalLibrary):
+            return os.path.join(*fullname.split(".")[:-1], LIBRARY_NAME)
+        return str(super().get_ext_filename(fullname))
 
     def build_extension(self, ext: Any) -> None:
         """Compile the kernels of ``ext``, then the extension itself with the kernels' objects."""
+        if isinstance(ext, MetalLibrary):
+            target = Path(self.get_ext_fullpath(ext.name))
+            compile_library(ext.source(), target, Path(self.build_temp) / ext.name)
+            return
         if isinstance(ext, NativeExtension):
             sources = [source for source in ext.sources if source.endswith(".c") and "kernels" in Path(source).parts]
             ext.sources = [source for source in ext.sources if source not in sources]
@@ -249,8 +281,8 @@ def _keep_extension(template: Extension, settings: dict[str, Any]) -> tuple[Exte
     return template, {"module_name": settings["name"]}
 
 
-def setup_arguments(extensions: list[NativeExtension]) -> dict[str, Any]:
-    """Return the arguments of ``setuptools.setup`` that build ``extensions``.
+def setup_arguments(extensions: list[NativeExtension], libraries: list[MetalLibrary] | None = None) -> dict[str, Any]:
+    """Return the arguments of ``setuptools.setup`` that build ``extensions`` and ``libraries``.
 
     Raises:
         SystemExit: the command compiles, and there is no compiler; the message says what to install.
@@ -271,4 +303,4 @@ def setup_arguments(extensions: list[NativeExtension]) -> dict[str, Any]:
         include_path=[str(INCLUDE)],
         create_extension=_keep_extension,
     )
-    return {"ext_modules": modules, "cmdclass": {"build_ext": BuildNative}}
+    return {"ext_modules": [*modules, *(libraries or [])], "cmdclass": {"build_ext": BuildNative}}

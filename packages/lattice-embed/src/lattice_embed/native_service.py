@@ -114,8 +114,8 @@ class NativeEmbeddingService(LazyModel["OpenedEncoder"], EmbeddingService):
         special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
             Face's library does; with False they are text like any other. Vectors of both kinds are not mixed in a cache or
             a store.
-        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``lattice-inference[wgpu]``), or ``"auto"``: a GPU if
-            one can be used, else the CPU. Vectors of all devices may be compared.
+        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``lattice-inference[wgpu]``), ``"metal"`` (an Apple
+            GPU), or ``"auto"``: a GPU if one can be used, else the CPU. Vectors of all devices may be compared.
 
     Raises:
         UnknownModelError: no model of that name.

@@ -54,7 +54,7 @@ class LoadedModel(Generic[Owned]):
         source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
         directory: the files, or the GGUF file.
         precision: what the weights are kept in.
-        device: the kind of device that computes: ``"cpu"`` or ``"wgpu"``.
+        device: the kind of device that computes: ``"cpu"``, ``"wgpu"`` or ``"metal"``.
         device_name: device and driver, with the word "software" where a CPU computes what the device should; None for the
             CPU.
     """

@@ -37,6 +37,7 @@ class StandInDevice:
     room: int = 1 << 40
     max_binding_bytes: int = 1 << 30
     has_subgroups: bool = True
+    few_columns: int = 4
     description: DeviceDescription = field(default_factory=lambda: DeviceDescription("wgpu", "stand-in", "none"))
     is_lost: bool = False
     submitted: list[Any] = field(default_factory=list)

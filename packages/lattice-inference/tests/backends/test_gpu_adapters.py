@@ -1,4 +1,4 @@
-"""Adapters on WGPU: against the reference, the same bits in any company, and nothing where there is none."""
+"""Adapters on a GPU: against the reference, the same bits in any company, and nothing where there is none."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from lattice_inference.backends.reference_backend import ReferenceBackend
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.batch import Batch
 
-from .bodies import GPU_BODIES
+from .bodies import GPU_BODIES, gpu_backend
 from .programs import Tensors, batch_of, random_bert
 from .test_low_rank import LENGTHS, NUMBERS, drawn_factors, drawn_site, low_rank_op
 
 if not GPU_BODIES:
-    pytest.skip("no adapter for WGPU, or not its package", allow_module_level=True)
-
-from lattice_inference.backends.wgpu import WgpuBackend
+    pytest.skip("no GPU, nor one that is emulated", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +36,7 @@ def test_what_adapters_add_is_what_the_reference_says(k, n, kind):
     factors = [{"s": drawn_site(rng, rank, (n, k), kind)} for rank in (3, 16, 20)]
     batch = replace(batch_of(LENGTHS), adapter=NUMBERS)
     want = reference.run(program, tensors, batch, adapters=factors)["y"]
-    ready = WgpuBackend().compile(program, Tensors(tensors))
+    ready = gpu_backend().compile(program, Tensors(tensors))
     adapters = [ready.prepare_adapter(each) for each in factors]
     got = ready.run(batch, adapters=adapters)["y"]
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.sqrt(k))
@@ -51,7 +49,7 @@ def test_what_adapters_add_is_what_the_reference_says(k, n, kind):
 def test_a_sequence_has_the_same_bits_among_other_adapters_and_alone(bert):
     program, tensors = bert
     rng = np.random.default_rng(3)
-    ready = WgpuBackend().compile(program, Tensors(tensors))
+    ready = gpu_backend().compile(program, Tensors(tensors))
     adapters = [ready.prepare_adapter(drawn_factors(program, rng, share)) for share in (1.0, 0.4)]
     lengths, numbers = [5, 60, 1, 17], [0, -1, 1, 0]
     ids = [rng.integers(0, 97, length).astype(np.int32) for length in lengths]
@@ -73,7 +71,7 @@ def test_fusion_changes_no_bit_of_adapted_rows_and_the_reference_agrees(bert):
     factors = drawn_factors(program, np.random.default_rng(4))
     batch = Batch(np.arange(40, dtype=np.int32), np.array([0, 30, 40], np.int32), adapter=np.array([0, -1], np.int32))
     results = []
-    for backend in (WgpuBackend(), WgpuBackend(fused=False), ReferenceBackend()):
+    for backend in (gpu_backend(), gpu_backend(fused=False), ReferenceBackend()):
         ready = backend.compile(program, Tensors(tensors))
         results.append(ready.run(batch, adapters=[ready.prepare_adapter(factors)])["normalized"])
     assert results[0].tobytes() == results[1].tobytes()
@@ -82,7 +80,7 @@ def test_fusion_changes_no_bit_of_adapted_rows_and_the_reference_agrees(bert):
 
 def test_adapters_of_other_programs_and_numbers_that_name_none_are_refused(bert):
     program, tensors = bert
-    one, other = (WgpuBackend().compile(program, Tensors(tensors)) for _ in range(2))
+    one, other = (gpu_backend().compile(program, Tensors(tensors)) for _ in range(2))
     factors = drawn_factors(program, np.random.default_rng(4))
     adapter = one.prepare_adapter(factors)
     batch = Batch(np.arange(3, dtype=np.int32), np.array([0, 3], np.int32), adapter=np.zeros(1, np.int32))

@@ -1,4 +1,4 @@
-"""Mixtures of experts on WGPU: the reference's results, the same bits in any company, weights as the file has them."""
+"""Mixtures of experts on a GPU: the reference's results, the same bits in any company, weights as the file has them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ import pytest
 from lattice_inference.backends import reference
 from lattice_inference.errors import NonFiniteError
 
-from .bodies import GPU_BODIES
+from .bodies import GPU_BODIES, gpu_backend
 from .programs import batch_of
 from .test_blocks import StoredTensors
 from .test_moe import mixture, row_alone
 
 if not GPU_BODIES:
-    pytest.skip("no adapter for WGPU, or not its package", allow_module_level=True)
-
-from lattice_inference.backends.wgpu import WgpuBackend
+    pytest.skip("no GPU, nor one that is emulated", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
 
 
 def compiled(drawn, **options):
-    return WgpuBackend(precision="stored", **options).compile(drawn.program, StoredTensors(drawn.tensors))
+    return gpu_backend(precision="stored", **options).compile(drawn.program, StoredTensors(drawn.tensors))
 
 
 def as_decoder(monkeypatch):
@@ -108,7 +106,7 @@ def test_a_router_is_never_rounded():
     drawn.tensors["router"][3] *= np.float32(1 + 2**-18)
 
     def run():
-        backend = WgpuBackend(precision="bfloat16")
+        backend = gpu_backend(precision="bfloat16")
         return backend.compile(drawn.program, StoredTensors(drawn.tensors)).run(row_alone(0))["y"].tobytes()
 
     got = run()

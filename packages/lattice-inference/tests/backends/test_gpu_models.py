@@ -1,4 +1,4 @@
-"""Tiny mixtures, recurrent models and adapters on WGPU: the logits of transformers and PEFT, and the CPU's tokens."""
+"""Tiny mixtures, recurrent models and adapters on a GPU: the logits of transformers and PEFT, and the CPU's tokens."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lattice_inference.cli import main
 from lattice_inference.state.hidden_rows import HiddenRows
 from qwen35_gguf import write_gguf_py
 
-from .bodies import GPU_BODIES
+from .bodies import DEVICE, GPU_BODIES
 
 if not GPU_BODIES:
-    pytest.skip("no adapter for WGPU, or not its package", allow_module_level=True)
+    pytest.skip("no GPU, nor one that is emulated", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def all_logits(model, ids, chunks=()):
 def test_a_mixture_has_the_logits_of_transformers(tmp_path, name):
     directory = qwen3_moe_files.write(tmp_path / "m", qwen3_moe_files.CASES[name])
     ids = draw_ids(f"qwen3:{name}", 1000, 64)[:130]
-    with load_model(directory, device="wgpu") as model:
+    with load_model(directory, device=DEVICE) as model:
         got = all_logits(model, ids, (1, 7, 33))
     assert np.abs(got - stored("qwen3")[f"logits-{name}"][:130]).max() <= 2e-5
 
@@ -65,7 +65,7 @@ def test_recurrent_layers_have_the_logits_of_transformers(tmp_path, name, form):
     if form == "gguf":
         path = write_gguf_py(tmp_path / "m.gguf", path, with_tokenizer=False)
     ids = draw_ids(f"qwen3.5:{name}", 5000, qwen35_files.VOCAB)[:130]
-    with load_model(path, device="wgpu") as model:
+    with load_model(path, device=DEVICE) as model:
         got = all_logits(model, ids, (1, 30, 2, 40))
     assert np.abs(got - stored("qwen35")[f"logits-{name}"][:130]).max() <= 1e-4
 
@@ -76,7 +76,7 @@ def test_the_layer_for_further_tokens_has_the_logits_of_transformers(tmp_path):
     outputs = stored("qwen35")
     hidden, wanted = outputs["hidden-double"], outputs["mtp-double"]
     with (
-        load_model(path, mtp=True, device="wgpu") as model,
+        load_model(path, mtp=True, device=DEVICE) as model,
         model.open_cache(tokens=128, dtype="float32") as cache,
     ):
         sequence = cache.sequence()
@@ -94,7 +94,7 @@ def test_a_conversation_with_recurrent_layers_has_the_tokens_of_the_cpu(tmp_path
     path = qwen35_files.write(tmp_path / "m", qwen35_files.CASES["double"] | changes)
     config = GenerateConfig(max_new_tokens=10, temperature=0.0, ignore_stop_tokens=True)
     found = []
-    for device in ("cpu", "wgpu"):
+    for device in ("cpu", DEVICE):
         with (
             load_model(path, precision="float32", device=device) as model,
             Session(model, config=SessionConfig(max_tokens=160)) as session,
@@ -115,7 +115,7 @@ def test_attached_adapters_give_the_logits_of_peft(tmp_path, name):
     directory = write_directory(tmp_path / "base", BASES[base])
     path = write_adapter(tmp_path / "adapter", name, ADAPTERS[name])
     ids = draw_ids(base, BASES[base]["length"], 128)
-    with load_model(directory, precision="float32", device="wgpu") as model:
+    with load_model(directory, precision="float32", device=DEVICE) as model:
         with model.open_cache(tokens=len(ids), dtype="float32") as cache:
             before = model.forward([Extension(cache.sequence(), ids, "all")])
         adapter = model.load_adapter(path).name
@@ -131,7 +131,7 @@ def test_an_attached_adapter_of_a_classifier_gives_the_scores_of_peft(tmp_path):
     pairs = BASES[base]["pairs"][:2]
     directory = write_directory(tmp_path / "base", BASES[base])
     path = write_adapter(tmp_path / "adapter", "bert-plain", ADAPTERS["bert-plain"])
-    with load_cross_encoder(directory, device="wgpu") as scorer:
+    with load_cross_encoder(directory, device=DEVICE) as scorer:
         before = scorer.score_pairs(pairs, activation="identity")
         scorer.load_adapter(path, "mine")
         got = scorer.score_pairs(pairs, activation="identity", adapter="mine")
@@ -141,9 +141,9 @@ def test_an_attached_adapter_of_a_classifier_gives_the_scores_of_peft(tmp_path):
 
 def test_doctor_weighs_a_model_for_the_device(tmp_path, capsys):
     path = qwen3_moe_files.write(tmp_path / "m", qwen3_moe_files.CASES["moe"])
-    assert main(["doctor", str(path), "--device", "wgpu", "--json"]) == 0
+    assert main(["doctor", str(path), "--device", DEVICE, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    with load_model(path, device="wgpu", precision="float32") as model:
+    with load_model(path, device=DEVICE, precision="float32") as model:
         kept = sum(size.nbytes for size in model.weight_sizes)
         assert report["device"]["name"] == model.device_name
     sizes = {each["precision"]: each["weights_bytes"] for each in report["precisions"]}

@@ -1,4 +1,4 @@
-"""The recurrent ops on WGPU: near float64 in any chunks and company, and slots that are copied and moved as bytes."""
+"""The recurrent ops on a GPU: near float64 in any chunks and company, and slots that are copied and moved as bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from lattice_inference.backends.reference_backend import ReferenceBackend
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.batch import Batch
 
-from .bodies import GPU_BODIES
+from .bodies import GPU_BODIES, gpu_backend
 from .programs import Tensors
 from .test_recurrent_ops import ROWS, drawn, run
 
 if not GPU_BODIES:
-    pytest.skip("no adapter for WGPU, or not its package", allow_module_level=True)
-
-from lattice_inference.backends.wgpu import WgpuBackend
+    pytest.skip("no GPU, nor one that is emulated", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +35,7 @@ def test_every_cut_is_near_float64_and_has_the_same_bits(sizes, grouping):
     want = run(ReferenceBackend(), program, tensors, [0, ROWS], ids)
     bits = set()
     for cuts in ([0, ROWS], [0, 5, 33, 64, 96, 97, ROWS], [0, 1, 2, 3, 30, 31, 32, 33, 63, 128, 129, ROWS]):
-        got = run(WgpuBackend(), program, tensors, cuts, ids)
+        got = run(gpu_backend(), program, tensors, cuts, ids)
         np.testing.assert_allclose(got, want, atol=1e-5 * np.abs(want).max(), rtol=0)
         bits.add(got.tobytes())
     assert len(bits) == 1
@@ -50,7 +48,7 @@ def test_strong_and_weak_decays_side_by_side():
     tensors["a"] = np.random.default_rng(4).choice(np.array([-15, 0, 1, 40], np.float32), (ROWS, 4))
     ids = np.arange(ROWS, dtype=np.int32)
     want = run(ReferenceBackend(), program, tensors, [0, ROWS], ids)
-    got = run(WgpuBackend(), program, tensors, [0, 70, ROWS], ids)
+    got = run(gpu_backend(), program, tensors, [0, 70, ROWS], ids)
     np.testing.assert_allclose(got, want, atol=1e-5 * np.abs(want).max(), rtol=0)
 
 
@@ -66,7 +64,7 @@ def step(ids, first, end, read, write):
 
 def test_sequences_of_a_step_do_not_see_one_another():
     program, tensors = drawn((2, 4, 16, 24, 4))
-    backend = WgpuBackend()
+    backend = gpu_backend()
     ready = backend.compile(program, Tensors(tensors))
     lengths, starts = [40, 33, 70], [31, 0, 63]
     ids = [np.random.default_rng(seed).integers(0, ROWS, 140).astype(np.int32) for seed in range(3)]
@@ -91,7 +89,7 @@ def test_sequences_of_a_step_do_not_see_one_another():
 def test_a_slot_is_copied_and_moved_as_bytes_and_what_was_read_stays_whole():
     program, tensors = drawn((1, 2, 8, 8, 2))
     ids = np.arange(ROWS, dtype=np.int32)
-    backend = WgpuBackend()
+    backend = gpu_backend()
     want = run(backend, program, tensors, [0, ROWS], ids)
     ready = backend.compile(program, Tensors(tensors))
     state = backend.open_state([], page_tokens=16, pages=1, recurrent_specs=program.recurrent_specs, slots=7)

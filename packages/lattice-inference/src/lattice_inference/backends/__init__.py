@@ -1,1 +1,1 @@
-"""Backends run programs: ``cpu``, ``wgpu`` on a GPU, and ``reference`` in plain NumPy."""
+"""Backends run programs: ``cpu``, ``wgpu``, ``metal``, and ``reference`` in plain NumPy."""

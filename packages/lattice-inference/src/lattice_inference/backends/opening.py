@@ -76,13 +76,17 @@ def open_backend(
         from lattice_inference.backends.reference_backend import ReferenceBackend
 
         return ReferenceBackend(threads=threads, precision=precision, activations=activations)
+    if device == "auto":
+        device = _best_device() if precision != "int8" and activations != "int8" else "cpu"
+    if device != "cpu" and input_ranges is not None:
+        raise UnsupportedError("a calibration fixes ranges of integers, which GPUs do not multiply: leave it out")
     if device == "metal":
-        raise DeviceUnavailableError("device 'metal' is not built: pass device='wgpu' or device='cpu'")
-    if device == "wgpu" or (device == "auto" and precision != "int8" and activations != "int8" and _has_hardware()):
+        from lattice_inference.backends.metal import MetalBackend
+
+        return MetalBackend(threads=threads, precision=precision, activations=activations)
+    if device == "wgpu":
         from lattice_inference.backends.wgpu import WgpuBackend
 
-        if input_ranges is not None:
-            raise UnsupportedError("a calibration fixes ranges of integers, which GPUs do not multiply: leave it out")
         return WgpuBackend(threads=threads, precision=precision, activations=activations)
     from lattice_inference.backends.cpu import CpuBackend
 
@@ -91,11 +95,18 @@ def open_backend(
     )
 
 
-def _has_hardware() -> bool:
-    """Whether there is an adapter that is no software."""
+def _best_device() -> DeviceName:
+    """Return the GPU that can be used and is no software, or the CPU."""
+    from lattice_inference.backends.metal.device import open_device
     from lattice_inference.backends.wgpu.adapters import usable_adapter
 
     try:
-        return not usable_adapter().is_software
+        open_device()
     except DeviceUnavailableError:
-        return False
+        pass
+    else:
+        return "metal"
+    try:
+        return "cpu" if usable_adapter().is_software else "wgpu"
+    except DeviceUnavailableError:
+        return "cpu"

@@ -177,7 +177,7 @@ class BackendProgram(Protocol):
 
     @property
     def device(self) -> str:
-        """The kind of device that runs it: ``"cpu"``, ``"wgpu"``."""
+        """The kind of device that runs it: ``"cpu"``, ``"wgpu"``, ``"metal"``."""
         ...
 
     @property

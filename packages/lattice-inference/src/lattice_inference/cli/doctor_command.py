@@ -28,7 +28,7 @@ examples:
 
 With a model, it says before anything is loaded whether weights and context fit into the memory that is available now,
 what each layer takes, and what the weights would take in other precisions. With --device it says so of a GPU, and
-whether the model runs there; Vulkan does not say how much memory of a GPU is free.
+whether the model runs there. Vulkan does not say how much memory of a GPU is free, Metal how much to use at most.
 """
 
 DEPENDENCIES = ("numpy", "jinja2", "huggingface_hub", "regex", "wgpu")
@@ -43,6 +43,7 @@ VARIABLES = (
     "LATTICE_CONFIG",
     "LATTICE_DEVICE",
     "LATTICE_WGPU_SOFTWARE",
+    "LATTICE_MAP_WEIGHTS",
 )
 
 
@@ -108,6 +109,7 @@ def _report() -> dict[str, dict[str, Any]]:
 
 def devices() -> dict[str, str]:
     """Return what each kind of device is here, or why it is not taken."""
+    from lattice_inference.backends.metal.device import open_device
     from lattice_inference.backends.wgpu.adapters import list_adapters
 
     found = {"cpu": "computes by default"}
@@ -120,7 +122,11 @@ def devices() -> dict[str, str]:
             found["wgpu" if index == 0 else f"wgpu ({index + 1})"] = adapter.describe()
         if not adapters:
             found["wgpu"] = "no Vulkan adapter: install the driver of your GPU, such as mesa-vulkan-drivers"
-    return found | {"metal": "not built"}
+    try:
+        found["metal"] = open_device().describe()
+    except DeviceUnavailableError as error:
+        found["metal"] = str(error)
+    return found
 
 
 def _layers(need: MemoryNeed) -> list[dict[str, int | None]]:
@@ -155,6 +161,7 @@ def _device(need: DeviceNeed) -> dict[str, Any]:
     return {
         "name": need.name,
         "binds_bytes": need.binding_bytes,
+        **({} if need.working_set_bytes is None else {"working_set_bytes": need.working_set_bytes}),
         "largest_weight_bytes": need.largest_weight_bytes,
         "largest_weight_parts": -(-need.largest_weight_bytes // need.binding_bytes),
         "largest_keys_bytes": need.largest_keys_bytes,
@@ -171,7 +178,9 @@ def _precisions(need: MemoryNeed, on_device: DeviceNeed | None) -> list[dict[str
             "layer_bytes": each.layer_bytes,
             "weights_bytes": each.weights_bytes,
             "needed_bytes": each.weights_bytes + need.kept_bytes,
-            "fits": need.fits_with(each.weights_bytes) if on_device is None else on_device.fits,
+            "fits": need.fits_with(each.weights_bytes)
+            if on_device is None
+            else on_device.fits_with(each.weights_bytes + need.kept_bytes),
         }
         for each in (need.precisions if on_device is None else on_device.precisions)
     ]

@@ -40,7 +40,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         "--device",
         choices=get_args(DeviceName),
         default="cpu",
-        help="what computes: the CPU, a GPU by Vulkan (wgpu), or a GPU if one can be used (auto; default: cpu)",
+        help="what computes: the CPU, a GPU by Vulkan (wgpu) or Metal, or a GPU if one can be used (auto; default: cpu)",
     )
 
 

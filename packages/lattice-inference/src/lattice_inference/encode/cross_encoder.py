@@ -267,8 +267,8 @@ def load_cross_encoder(
             Face's library does; with False they are text like any other. A call may say otherwise.
         backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
             nothing, so it takes no ``threads`` and the precisions ``"float32"`` and ``"stored"`` only.
-        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), or ``"auto"``: a GPU if one can be used,
-            else the CPU. ``"metal"`` is not built. GPUs take no ``precision="int8"``; see the page on GPUs.
+        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), ``"metal"`` (an Apple GPU), or
+            ``"auto"``: a GPU if one can be used, else the CPU. GPUs take no ``precision="int8"``; see the page on GPUs.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.

@@ -396,8 +396,9 @@ def load_model(
         backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
             nothing to lower precisions. It takes no ``threads``, only the precisions ``"float32"`` and ``"stored"``, and
             quantized weights only with ``activations="float32"``.
-        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), or ``"auto"``: a GPU if one can be used,
-            else the CPU. ``"metal"`` is not supported. GPUs do not support ``precision="int8"``; see the page on GPUs.
+        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), ``"metal"`` (an Apple GPU), or
+            ``"auto"``: a GPU if one can be used, else the CPU. GPUs do not support ``precision="int8"``; see the page on
+            GPUs.
         mtp: load the layer that predicts further tokens too, for ``speculate="mtp"``. Prompts then take a little longer,
             because the last layer computes every row. With bfloat16 weights, its rows are then rounded as those of the
             other layers, so that the last bits of logits differ from those without ``mtp``.

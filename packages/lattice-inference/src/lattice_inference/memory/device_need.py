@@ -26,6 +26,7 @@ class DeviceNeed:
         largest_keys_bytes: a layer's keys for the context in float16; above ``binding_bytes`` they do not fit.
         precisions: what the weights take, in each precision that the device has.
         problem: why the model does not run there; None if it does.
+        working_set_bytes: what the system recommends to use at most; None where it does not say.
     """
 
     name: str
@@ -34,14 +35,13 @@ class DeviceNeed:
     largest_keys_bytes: int
     precisions: tuple[PrecisionNeed, ...]
     problem: str | None
+    working_set_bytes: int | None = None
 
-    @property
-    def fits(self) -> bool | None:
-        """False if a layer's keys are above what the device binds, else None.
-
-        Vulkan does not say how much memory is free.
-        """
-        return False if self.largest_keys_bytes > self.binding_bytes else None
+    def fits_with(self, needed_bytes: int) -> bool | None:
+        """Return whether so many bytes fit; None where the system does not say, as with Vulkan."""
+        if self.largest_keys_bytes > self.binding_bytes:
+            return False
+        return None if self.working_set_bytes is None else needed_bytes <= self.working_set_bytes
 
 
 def device_need(need: MemoryNeed, device: DeviceName) -> DeviceNeed | None:
@@ -76,4 +76,5 @@ def device_need(need: MemoryNeed, device: DeviceName) -> DeviceNeed | None:
         max(need.kv_layer_bytes, default=0) // 2,
         tuple(PrecisionNeed.of(name, weights) for name, weights in sizes.items()),
         problem,
+        getattr(stored.device, "working_set_bytes", None),
     )

@@ -8,6 +8,7 @@ from lattice_inference.backends.gpu.device import GpuDevice
 from lattice_inference.backends.gpu.expert_ops import expand_experts
 from lattice_inference.backends.gpu.fusing import join_gates, join_rope_and_write
 from lattice_inference.backends.gpu.lowering import IN_PLACE, check_ops, lower
+from lattice_inference.backends.gpu.mapped_weights import maps_weights
 from lattice_inference.backends.gpu.plan import GpuPlan
 from lattice_inference.backends.gpu.program import GpuProgram
 from lattice_inference.backends.gpu.state import GpuState
@@ -89,7 +90,7 @@ class GpuBackend:
             DeviceMemoryError: the device has no room for the weights.
         """
         self.check(program)
-        forms = GpuWeightForms(self.precision, source)
+        forms = GpuWeightForms(self.precision, source, are_mapped=maps_weights(self.device))
         sites = linear_sites(program)
         plain = self._compiled(program, forms, {})
         weights = GpuWeights(plain.program, source, forms, self.device, self._limit)
@@ -97,7 +98,13 @@ class GpuBackend:
         def plan(compiled: CompiledProgram) -> GpuPlan:
             check_ops(compiled.program)
             is_software = self.device.description.is_software
-            lowered = lower(compiled.program, weights, has_subgroups=self._subgroups, is_software=is_software)
+            lowered = lower(
+                compiled.program,
+                weights,
+                has_subgroups=self._subgroups,
+                is_software=is_software,
+                few_columns=self.device.few_columns,
+            )
             frequencies = [read_float32(ref, source) for ref, _ in lowered.angles]
             return GpuPlan(self.device, compiled, lowered, frequencies)
 
@@ -158,7 +165,7 @@ class GpuBackend:
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
         """Return what each weight of ``program`` would take on the device; no weight is read."""
-        forms = GpuWeightForms(self.precision, source)
+        forms = GpuWeightForms(self.precision, source, are_mapped=maps_weights(self.device))
         fused = expand_experts(forms.cut(fuse(program, BIT_NEUTRAL_RULES if self.fused else ())))
         return GpuWeights(fused, source, forms, None, self._limit).sizes()
 

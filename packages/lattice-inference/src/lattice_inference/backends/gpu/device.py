@@ -115,8 +115,8 @@ class GpuDevice(Protocol):
 
     Every method raises DeviceLostError once the device is lost, and DeviceUnavailableError in a forked child.
 
-    Attributes of all devices: what they are, the most bytes that a kernel can be given of a buffer, and whether kernels may
-    add up over subgroups.
+    Attributes of all devices: what they are, the most bytes that a kernel can be given of a buffer, whether kernels may
+    add up over subgroups, and the columns that a workgroup of a linear of few rows has.
     """
 
     @property
@@ -132,6 +132,11 @@ class GpuDevice(Protocol):
     @property
     def has_subgroups(self) -> bool:
         """Whether kernels may add up over subgroups."""
+        ...
+
+    @property
+    def few_columns(self) -> int:
+        """Columns that a workgroup has of a linear of few rows."""
         ...
 
     def check(self) -> None:

@@ -16,7 +16,6 @@ from lattice_inference.graph.program import Op
 __all__ = ["EXPERT_LOWERINGS"]
 
 _TILE = 32  # pairs and columns of a tile of linear_grouped_tiled
-_COLUMNS_OF_FEW = 4
 
 
 def _counts(op: Op) -> dict[str, int | float]:
@@ -63,7 +62,7 @@ def _linear_grouped(op: Op, lowering: Lowering) -> Iterator[KernelCall]:
         if _is_tiled(rows, lowering):  # a tile has pairs of one expert: the last of each expert may be short
             tiles = pairs // _TILE + min(experts, pairs)
             return Launch("linear_grouped_tiled", tiled, tiles * groups(columns, _TILE))
-        return Launch("linear_grouped_few", few, pairs * groups(columns, _COLUMNS_OF_FEW))
+        return Launch("linear_grouped_few", few, pairs * groups(columns, lowering.few_columns))
 
     for part in weight.parts:
         yield KernelCall(

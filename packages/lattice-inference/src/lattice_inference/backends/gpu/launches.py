@@ -27,6 +27,7 @@ class Lowering:
     Attributes:
         angles: for each op of angles so far, its frequencies and its scale.
         angle_tables: how many ops of angles there are.
+        few_columns: columns that a workgroup has of a linear of few rows.
         given: names of rows of floats that the caller gives, in order.
         is_encoder: whether kernels of many rows serve always, so that a row has the same bits alone and in company.
         queries: rows of a tile of attention.
@@ -34,8 +35,11 @@ class Lowering:
         weights: the weights on the device.
     """
 
-    def __init__(self, program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool) -> None:
+    def __init__(
+        self, program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool, few_columns: int
+    ) -> None:
         self.weights = weights
+        self.few_columns = few_columns
         self.subgroups = int(has_subgroups)
         self.is_encoder = not (program.kv_specs or program.recurrent_specs)
         self.angles: list[tuple[WeightRef, float]] = []

@@ -37,7 +37,6 @@ MAX_HEAD_DIM = 256
 _PAIRINGS = ("half", "interleaved")  # kernels know them by their place, counted from 1; 0 rotates nothing
 _ACTIVATION_NUMBERS = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5, "sigmoid": 6}
 _TILE = 32  # rows and columns of linear_tiled's tiles
-_COLUMNS_OF_FEW = 4  # columns that a workgroup of linear_few has
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,11 @@ def check_ops(program: Program) -> None:
             raise UnsupportedError(f"keys of recurrent state have at most {MOST_STATE_DIM} dimensions here")
 
 
-def lower(program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool) -> LoweredProgram:
+def lower(
+    program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool, few_columns: int
+) -> LoweredProgram:
     """Return the kernel calls of ``program``, for which :func:`check_ops` was called."""
-    lowering = Lowering(program, weights, has_subgroups=has_subgroups, is_software=is_software)
+    lowering = Lowering(program, weights, has_subgroups=has_subgroups, is_software=is_software, few_columns=few_columns)
     calls = [call for op in program.ops for call in _LOWERINGS[op.kind](op, lowering)]
     widths = [
         int(op.attributes["heads"]) * (int(op.attributes["head_dim"]) + 2)
@@ -154,7 +155,7 @@ def _few_or_tiled(columns: int, constants: Mapping[str, int | str], lowering: Lo
         if lowering.is_encoder or rows > FEW_ROWS:
             return Launch("linear_tiled", tiled, groups(rows, _TILE) * groups(columns, _TILE))
         fitting = 1 << (rows - 1).bit_length()
-        return Launch("linear_few", few[fitting], groups(columns, _COLUMNS_OF_FEW))
+        return Launch("linear_few", few[fitting], groups(columns, lowering.few_columns))
 
     return choose
 

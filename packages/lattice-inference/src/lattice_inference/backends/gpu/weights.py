@@ -9,11 +9,13 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.gpu.device import GpuBuffer, GpuDevice
+from lattice_inference.backends.gpu.mapped_weights import MappingDevice, bytes_in_file, follows, maps_weights
 from lattice_inference.backends.protocol import WeightSize
 from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.backends.weight_reading import (
@@ -71,10 +73,12 @@ class GpuWeightForms:
     Args:
         precision: what the caller asks for; never ``"int8"``, which GPU backends refuse.
         source: where weights come from.
+        are_mapped: whether weights that are kept as stored stay in the mapped file.
     """
 
-    def __init__(self, precision: Precision, source: TensorSource) -> None:
+    def __init__(self, precision: Precision, source: TensorSource, *, are_mapped: bool = False) -> None:
         self._precision = precision
+        self._are_mapped = are_mapped
         self._stored = source if isinstance(source, StoredTensorSource) else None
 
     def choose(self, ref: WeightRef, name: str) -> str:
@@ -97,12 +101,22 @@ class GpuWeightForms:
             return stored if stored in BLOCKS_AS_STORED else "Q8_0"
         return _FLOATS.get(stored, "float32")
 
+    def is_stored(self, name: str, form: str) -> bool:
+        """Whether ``form`` is what the tensor ``name`` is stored in."""
+        if self._precision != "stored" or self._stored is None:
+            return False
+        stored = self._stored.info(name).dtype
+        return form == (stored if stored in BLOCKS_AS_STORED else _FLOATS.get(stored))
+
     def nbytes(self, ref: WeightRef) -> int:
         """Return the bytes that a weight takes, without scales."""
         return math.prod(ref.shape[:-1]) * _row_bytes(self.choose(ref, ref.sources[0]), ref.shape[-1])
 
     def cut(self, program: Program) -> Program:
-        """Return ``program`` with each linear of several forms cut into one for each run of a form."""
+        """Return ``program`` with each linear of several forms cut into one for each run of a form.
+
+        In a mapped file, tensors that do not lie one after the other are cut too, since they are not copied together.
+        """
         return replace(program, ops=tuple(part for op in program.ops for part in self._parts(op)))
 
     def _parts(self, op: Op) -> Iterator[Op]:
@@ -111,11 +125,21 @@ class GpuWeightForms:
             yield op
             return
         widths = [source.info(name).shape[0] for name in weight.sources]
+        runs = self._runs(weight.sources, source)
 
-        def form(part: WeightRef, output: View) -> str:
-            return self.choose(part, part.sources[0])
+        def kind(part: WeightRef, output: View) -> tuple[str, int]:
+            return self.choose(part, part.sources[0]), runs[part.sources[0]]
 
-        yield from cut_linear(op, widths, form)
+        yield from cut_linear(op, widths, kind)
+
+    def _runs(self, names: Sequence[str], source: StoredTensorSource) -> dict[str, int]:
+        """Return the number of each tensor's run in the file; 0 for all if none stays there."""
+        runs = dict.fromkeys(names, 0)
+        if not self._are_mapped or self._precision != "stored":
+            return runs
+        for former, name in pairwise(names):
+            runs[name] = runs[former] + (not follows(source, name, former))
+        return runs
 
 
 class GpuWeights:
@@ -179,6 +203,10 @@ class GpuWeights:
         most = self._limit // max(1, row_bytes)
         if most == 0:
             raise UnsupportedError(f"{ref.text} has rows of {row_bytes} bytes, and this device binds {self._limit}")
+        if maps_weights(device):
+            mapped = self._map(ref, form, source, device, rows, most)
+            if mapped is not None:
+                return mapped
         scales: list[ByteArray] = []
         pieces = _pieces(ref, form, source, scales)
         parts = []
@@ -193,6 +221,37 @@ class GpuWeights:
                 )
         scale_bytes = sum(part.size for part in scales)
         return ResidentWeight(form, tuple(parts), upload_pieces(device, scale_bytes, scales) if scales else None)
+
+    def _map(
+        self, ref: WeightRef, form: str, source: TensorSource, device: GpuDevice, rows: int, most: int
+    ) -> ResidentWeight | None:
+        """Return a weight that stays in the mapped file; None if kernels cannot read it there.
+
+        No page is read for it. A damaged scale is found when the first step's results are not finite.
+        """
+        matrices = list(ref.matrices())
+        names = [name for matrix in matrices for name in matrix.sources]
+        if ref.use == "vector" or not all(self._forms.is_stored(name, form) for name in names):
+            return None
+        assert isinstance(source, StoredTensorSource)
+        assert isinstance(device, MappingDevice)
+        for matrix in matrices:
+            check_shapes(matrix, [source.info(name).shape for name in matrix.sources])
+        data = bytes_in_file(source, names, form)
+        row_bytes = _row_bytes(form, ref.shape[-1])
+        if data is None or data.size != rows * row_bytes:
+            return None
+        parts = []
+        for first in range(0, rows, most):
+            count = min(most, rows - first)
+            buffer = device.map_bytes(data[first * row_bytes : (first + count) * row_bytes])
+            if buffer is None:
+                return None
+            parts.append(WeightPart(buffer, first, count))
+        if form not in _SCALED:
+            return ResidentWeight(form, tuple(parts))
+        scales = np.concatenate([read_int8(matrix, source).scales for matrix in matrices]).astype(np.float32)
+        return ResidentWeight(form, tuple(parts), upload_pieces(device, scales.nbytes, [scales.view(np.uint8)]))
 
 
 def _pieces(ref: WeightRef, form: str, source: TensorSource, scales: list[ByteArray]) -> Iterator[ByteArray]:

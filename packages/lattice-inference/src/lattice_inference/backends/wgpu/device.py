@@ -92,6 +92,8 @@ class WgpuDevice:
         description: what it is.
     """
 
+    few_columns = 4
+
     def __init__(self, handle: Any, description: DeviceDescription) -> None:
         import wgpu
 
