@@ -86,9 +86,9 @@ class TestLeaving:
             return np.zeros((len(items), 1), np.float32)
 
         batches = TokenBatches(run, 4)
-        first = batches.submit(["a"], [4])
+        first = batches.submit(["a"], [4], None)
         began.wait(30)
-        left, last = batches.submit(["b"], [4]), batches.submit(["c"], [4])
+        left, last = batches.submit(["b"], [4], None), batches.submit(["c"], [4], None)
         left.cancel()
         may_go.set()
         assert first.result(30).shape == last.result(30).shape == (1, 1)
@@ -97,6 +97,36 @@ class TestLeaving:
 
 
 class TestBatches:
+    def test_they_take_turns_with_the_steps_of_an_engine(self, models):
+        threads = []
+
+        class Watched:
+            dimension, max_tokens = models.encoder.dimension, models.encoder.max_tokens
+
+            def count_tokens(self, texts):
+                return models.encoder.count_tokens(texts)
+
+            def encode(self, texts):
+                threads.append(threading.current_thread().name)
+                return models.encoder.encode(texts)
+
+        texts = ["the cat sat"] * 200
+        expected = models.encoder.encode(texts[:1]).vectors[0].tolist()
+        for served, thread in (({}, "lattice-engine"), ({"models": {}, "adapters": {}}, "lattice-batches_0")):
+            with client_of(models.app(embeddings={"vectors": Watched()}, **served)) as client:
+                answer = client.post("/v1/embeddings", json={"model": "vectors", "input": texts}).json()
+            assert all(entry["embedding"] == expected for entry in answer["data"])
+            assert set(threads) == {thread}
+            assert len(threads) == 1 or served == {}  # 800 tokens are more than the first turn takes
+            threads.clear()
+
+    def test_a_closed_engine_fails_its_requests_alone(self, models):
+        with Engine(models.drawn) as engine:
+            app = models.app(models={"drawn": engine}, adapters={})
+        with client_of(app) as client:
+            answer = client.post("/v1/embeddings", json={"model": "vectors", "input": "a"})
+            assert "closed" in refused(answer, 500, "generation_failed")
+
     def test_they_hold_as_many_tokens_as_fit_and_take_turns(self):
         began, may_go, calls = threading.Event(), threading.Event(), []
 
@@ -107,9 +137,9 @@ class TestBatches:
             return np.array([[int(item)] for item in items], np.float32)
 
         batches = TokenBatches(run, 10)
-        jobs = [batches.submit(["0"], [99])]
+        jobs = [batches.submit(["0"], [99], None)]
         began.wait(30)
-        jobs += [batches.submit(["1", "2", "3", "4", "5"], [4] * 5), batches.submit(["6"], [2])]
+        jobs += [batches.submit(["1", "2", "3", "4", "5"], [4] * 5, None), batches.submit(["6"], [2], None)]
         jobs.append(batches.submit(["7"], [1], "other"))
         may_go.set()
         results = [job.result(30)[:, 0].tolist() for job in jobs]
@@ -130,13 +160,13 @@ class TestBatches:
             return np.ones((len(items), 1), np.float32)
 
         batches = TokenBatches(run, 10)
-        jobs = [batches.submit([item], [1]) for item in ("first", "good", "bad", "good")]
+        jobs = [batches.submit([item], [1], None) for item in ("first", "good", "bad", "good")]
         began.wait(30)
         may_go.set()
         assert isinstance(jobs[2].exception(30), ValueError)
         assert all(jobs[i].result(30).shape == (1, 1) for i in (0, 1, 3))
         batches.close()
-        assert batches.submit(["a"], [1]).cancelled()
+        assert batches.submit(["a"], [1], None).cancelled()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50])

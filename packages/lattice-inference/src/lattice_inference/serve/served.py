@@ -18,7 +18,7 @@ from lattice_inference.value_text import value_text
 if TYPE_CHECKING:
     from lattice_inference.generate.engine import Engine
 
-__all__ = ["Kind", "PairScorer", "Served", "TextEncoder", "Vectors"]
+__all__ = ["Kind", "PairScorer", "Served", "TextEncoder", "Vectors", "roles_of"]
 
 Kind = Literal["model", "embedding", "reranker"]
 
@@ -34,7 +34,12 @@ class Vectors(Protocol):
 
 
 class TextEncoder(Protocol):
-    """What embeds texts: an :class:`Encoder`, or what has these members."""
+    """What embeds texts: an :class:`Encoder`, or what has these members.
+
+    Three more are used where they are there. ``encode_tokens(token_ids, *, adapter=None)`` takes lists of token ids.
+    ``roles`` lists what a request's ``input_type`` may be; ``encode`` and ``count_tokens`` then take it as ``role=``.
+    ``fingerprint_of(role)`` is told in the answer, to tell vectors apart that must not be mixed.
+    """
 
     @property
     def dimension(self) -> int:
@@ -67,6 +72,11 @@ class PairScorer(Protocol):
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]], *, adapter: str | None = None) -> npt.NDArray[np.float32]:
         """Return (n,) float32; each score has the same bits whatever else is in the call."""
+
+
+def roles_of(encoder: TextEncoder) -> tuple[str, ...]:
+    """Return what ``input_type`` may be for an encoder; nothing for one without roles."""
+    return tuple(getattr(encoder, "roles", ()))
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,8 @@ class Served:
         elif entry.kind == "embedding":
             encoder = self.embeddings[entry.base]
             told |= {"max_model_len": encoder.max_tokens, "dimension": encoder.dimension}
+            if roles := roles_of(encoder):
+                told["input_types"] = list(roles)
         else:
             told["max_model_len"] = self.rerankers[entry.base].max_tokens
         return told
