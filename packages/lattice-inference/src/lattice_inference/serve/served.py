@@ -36,9 +36,9 @@ class Vectors(Protocol):
 class TextEncoder(Protocol):
     """What embeds texts: an :class:`Encoder`, or what has these members.
 
-    Three more are used where they are there. ``encode_tokens(token_ids, *, adapter=None)`` takes lists of token ids.
-    ``roles`` lists what a request's ``input_type`` may be; ``encode`` and ``count_tokens`` then take it as ``role=``.
-    ``fingerprint_of(role)`` is told in the answer, to tell vectors apart that must not be mixed.
+    More is used if it is there. ``encode`` takes ``adapter=`` for requests by an adapter's name. ``encode_tokens`` takes
+    lists of token ids. ``roles`` lists what a request's ``input_type`` may be; ``encode`` and ``count_tokens`` then take it
+    as ``role=``. ``fingerprint_of(role)`` is told in the answer, to tell vectors apart that must not be mixed.
     """
 
     @property
@@ -52,12 +52,15 @@ class TextEncoder(Protocol):
     def count_tokens(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         """Return each text's number of tokens."""
 
-    def encode(self, texts: Sequence[str], *, adapter: str | None = None) -> Vectors:
+    def encode(self, texts: Sequence[str]) -> Vectors:
         """Return the texts' vectors; each has the same bits whatever else is in the call."""
 
 
 class PairScorer(Protocol):
-    """What scores queries with documents: a :class:`CrossEncoder`, or what has its members."""
+    """What scores queries with documents: a :class:`CrossEncoder`, or what has its members.
+
+    ``score_pairs`` takes ``adapter=`` for requests by an adapter's name.
+    """
 
     @property
     def max_tokens(self) -> int:
@@ -70,7 +73,7 @@ class PairScorer(Protocol):
     def count_tokens(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.int32]:
         """Return each pair's number of tokens."""
 
-    def score_pairs(self, pairs: Sequence[tuple[str, str]], *, adapter: str | None = None) -> npt.NDArray[np.float32]:
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.float32]:
         """Return (n,) float32; each score has the same bits whatever else is in the call."""
 
 
