@@ -206,7 +206,8 @@ class TestCompletions:
             choice = answer["choices"][place]
             ids = models.drawn.tokenizer.encode(text).ids.tolist()
             told = choice["logprobs"]
-            assert "".join(told["tokens"]) == choice["text"]
+            assert "".join(told["tokens"][: len(ids)]) == text
+            assert choice["text"].startswith(text)
             assert (told["token_logprobs"][0], told["top_logprobs"][0]) == (None, None)
             starts = np.cumsum([0, *map(len, told["tokens"])])[:-1]
             assert told["text_offset"] == starts.tolist()

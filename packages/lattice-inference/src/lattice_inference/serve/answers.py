@@ -35,13 +35,17 @@ _LEAST_LOGPROB = -9999.0  # as OpenAI writes a probability of zero, which JSON c
 Choice = tuple[int, "StreamPiece | GenerateResult"]
 
 
-async def merged(streams: Sequence[EngineStream]) -> AsyncGenerator[Choice, None]:
+async def merged(streams: Sequence[EngineStream], first_seconds: float) -> AsyncGenerator[Choice, None]:
     """Yield the pieces of all streams as they come, each with its place, and the results.
 
     Leaving it cancels what still runs.
 
+    Args:
+        streams: of one request.
+        first_seconds: how long it may take until the first piece of any.
+
     Raises:
-        TimeoutError: the engine had no more time for a text.
+        TimeoutError: the first piece is late, or the engine had no more time for a text.
         LatticeError: a text failed.
     """
     queue: asyncio.Queue[tuple[int, StreamPiece | GenerateResult | Exception]] = asyncio.Queue(_QUEUED)
@@ -57,8 +61,11 @@ async def merged(streams: Sequence[EngineStream]) -> AsyncGenerator[Choice, None
     tasks = [asyncio.create_task(read(place, stream)) for place, stream in enumerate(streams)]
     try:
         left = len(streams)
+        seconds: float | None = first_seconds
         while left:
-            place, item = await queue.get()
+            async with asyncio.timeout(seconds):
+                place, item = await queue.get()
+            seconds = None
             if isinstance(item, Exception):
                 raise item
             left -= isinstance(item, GenerateResult)

@@ -90,7 +90,7 @@ async def _answer(begun: _Begun, state: ServerState, note: RequestNote) -> dict[
     """Return the whole answer."""
     readers, results = begun.readers(), {}
     logprobs: list[list[dict[str, Any]]] = [[] for _ in readers]
-    async for place, item in timed(merged(begun.streams), state.metrics, note):
+    async for place, item in timed(merged(begun.streams, state.config.first_token_seconds), state.metrics, note):
         if isinstance(item, GenerateResult):
             results[place] = item
             readers[place].finish()
@@ -122,7 +122,7 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
         return {**head, "choices": [{"index": place, "delta": delta, "logprobs": told, "finish_reason": reason}]}
 
     readers, results = begun.readers(), {}
-    source = timed(merged(begun.streams), state.metrics, note)
+    source = timed(merged(begun.streams, state.config.first_token_seconds), state.metrics, note)
     try:
         for place in range(len(readers)):
             yield event(place, {"role": "assistant", "content": ""}, [], None)

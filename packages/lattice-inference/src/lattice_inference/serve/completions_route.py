@@ -190,7 +190,7 @@ def _echo_entries(
 async def _answer(begun: _Begun, state: ServerState, note: RequestNote) -> dict[str, Any]:
     echoed = await _told_prompts(begun)
     results: dict[int, GenerateResult] = {}
-    async for place, item in timed(merged(begun.streams), state.metrics, note):
+    async for place, item in timed(merged(begun.streams, state.config.first_token_seconds), state.metrics, note):
         if isinstance(item, GenerateResult):
             results[place] = item
     choices = []
@@ -217,7 +217,7 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
 
     results: dict[int, GenerateResult] = {}
     logprobs = [_Logprobs(begun.engine) for _ in begun.streams]
-    source = timed(merged(begun.streams), state.metrics, note)
+    source = timed(merged(begun.streams, state.config.first_token_seconds), state.metrics, note)
     try:
         echoed = await _told_prompts(begun)
         for place, echo in enumerate(begun.echoes):
