@@ -113,6 +113,49 @@ def test_idle_connections_make_room_for_requests(slow, models):
         assert [line for line in lines if line][-1] == "data: [DONE]"
 
 
+class Stepping:
+    """A model that runs as many steps as it may."""
+
+    def __init__(self, model):
+        self._model = model
+        self.may_run = threading.Semaphore(0)
+        self.is_free = False
+        self.steps = 0
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def forward(self, extensions):
+        if not self.is_free:
+            assert self.may_run.acquire(timeout=60)
+        self.steps += 1
+        return self._model.forward(extensions)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_closed_socket_frees_its_row_within_two_steps(models, streams):
+    model = Stepping(models.drawn)
+    with Engine(model, EngineConfig(page_tokens=16, prefix_bytes=0)) as engine:
+        app = models.app(models={"drawn": engine}, adapters={})
+        with served_at(app) as (_, address):
+            body = json.dumps({**LONG, "stream": streams}).encode()
+            with connected(address) as connection:
+                head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+                connection.sendall(head.encode() + body)
+                model.may_run.release(3)
+                while model.steps < 3:
+                    threading.Event().wait(0.002)
+            while app.state.lattice.in_flight:
+                threading.Event().wait(0.002)
+            model.is_free = True
+            model.may_run.release()  # the step that was waiting
+            while engine.stats().running:
+                threading.Event().wait(0.002)
+            assert model.steps <= 3 + 2
+            assert engine.stats().cancelled == 1
+            assert engine.stats().used_pages == 0
+
+
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_first_token_that_is_late_is_an_error(models, streams):
     config = ServeConfig(first_token_seconds=1e-6)
