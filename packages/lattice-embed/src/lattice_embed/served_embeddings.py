@@ -34,7 +34,7 @@ class ServedVectors:
 
 
 class ServedEmbeddings:
-    """What ``lattice_inference.serve.create_app(embeddings=...)`` takes, over a service of this package.
+    """What ``create_app`` of lattice_inference takes, over a service of this package.
 
     A request's ``input_type`` is the role of its texts: ``query``, ``passage`` (or ``document``) or ``generic``, the
     default. The answer tells the fingerprint of the vectors. The service stays the caller's to close.

@@ -246,6 +246,9 @@ def test_the_log_has_no_text_and_the_metrics_count(models, caplog):
     assert 'lattice_requests_total{route="/v1/chat/completions",status="400",code="invalid_value"} 1\n' in text
     assert 'lattice_first_token_seconds_count{model="told"} 2\n' in text
     assert 'lattice_engine_running{model="told"} 0\n' in text
+    for name in ("steps", "rows", "step_seconds", "preemptions"):
+        assert f'lattice_engine_{name}_total{{model="told"}} ' in text
+    assert 'lattice_tokens_total{model="told",kind="cached"} ' in text
     for line in text.splitlines():
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
 

@@ -49,6 +49,9 @@ def test_events(client, path, body, kind):
     if "tools" in body:
         pytest.importorskip("llguidance")
     for event in events_of(client.post(path, json={**body, **STREAM}).text):
+        for choice in event["choices"] if kind is Completion else ():
+            # the type has no null here, which OpenAI sends until the last event
+            choice["finish_reason"] = choice["finish_reason"] or "stop"
         assert all_members_are_known(event, ChatCompletionChunk if kind is ChatCompletion else kind) == set()
 
 

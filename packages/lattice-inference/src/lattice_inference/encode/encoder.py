@@ -194,7 +194,9 @@ class Encoder(TextModel):
         return EncodedTexts(vectors, lengths, packed.truncated)
 
     def encode_tokens(self, token_ids: Sequence[Sequence[int]], *, adapter: str | None = None) -> EncodedTexts:
-        """Return the vectors of texts that are given as the tokens that the model runs; nothing is added or cut.
+        """Return the vectors of texts that are given as token ids.
+
+        Nothing is added or cut.
 
         ``encode_tokens([encoder.tokenizer.encode(text).ids])`` is ``encode([text])`` for most models.
 

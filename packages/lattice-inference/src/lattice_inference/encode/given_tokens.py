@@ -15,7 +15,9 @@ __all__ = ["packed_ids"]
 
 
 def packed_ids(token_ids: Sequence[Sequence[int]], limit: int) -> PackedEncoding:
-    """Return lists of token ids laid end to end; those of more than ``limit`` ids are marked as truncated, not cut.
+    """Return lists of token ids laid end to end.
+
+    Those of more than ``limit`` ids are marked as truncated, and not cut.
 
     Raises:
         InvalidInputError: it is no list of lists of ids, or a list is empty.

@@ -215,8 +215,7 @@ class Engine:
     def between_steps(self, function: Callable[[], Returned]) -> Future[Returned]:
         """Run a function in the engine's thread; return its future result.
 
-        After each step one function is run, so that other work of the process takes turns with the steps. Cancelling the
-        future drops a function that has not begun. :meth:`drain` does not wait for functions.
+        After each step one is run. Cancelling the future drops a function that has not begun. :meth:`drain` waits for none.
 
         Raises:
             InvalidInputError: ``function`` is not callable, or the engine is closed.
@@ -240,6 +239,8 @@ class Engine:
                 parked=sum(_is_parked(request) for request in self._requests.values()),
                 **self._ended,
                 steps=self._steps,
+                rows=self._runner.rows,
+                step_seconds=self._runner.seconds,
                 prompt_tokens=self._prompt_tokens,
                 new_tokens=self._new_tokens,
                 preemptions=self._scheduler.preemptions,
@@ -400,7 +401,7 @@ class Engine:
         with self._lock:
             while not self._is_closed:
                 self._look_after_requests()
-                if self._has_rows() or len(self._calls):
+                if self._has_rows() or self._calls:
                     return True
                 self._tell_readers()
                 self._has_work.wait(self._next_event())
@@ -465,7 +466,7 @@ class Engine:
                 self._free_followers(name)
             rows = [(self._requests[row.name], row) for row in step.rows if row.name in self._requests]
             if not rows and not step.failed:
-                self._has_work.wait(0 if len(self._calls) else IDLE_SECONDS)
+                self._has_work.wait(0 if self._calls else IDLE_SECONDS)
                 return
         started = time.perf_counter()
         for name in step.started:

@@ -17,10 +17,10 @@ __all__ = ["prompt_logprobs"]
 def prompt_logprobs(
     engine: Engine, token_ids: Sequence[int], top: int, adapter: str | None = None
 ) -> Generator[list[TokenLogprobs], None, None]:
-    """Yield the log-probabilities of all tokens but the first, some at a time; each part is one call of the model.
+    """Yield the log-probabilities of all tokens but the first, some at a time.
 
-    They are those that a generation with ``logprobs=top`` would tell if it drew these tokens. The prompt is run in a
-    separate cache, so that the engine's thread can run each part between two steps.
+    Each part is one call of the model. They are those that a generation with ``logprobs=top`` would tell if it drew these
+    tokens. The prompt is run in a separate cache, so that the engine's thread can run each part between two steps.
 
     Args:
         engine: its model, its type of cached values and its vocabulary are used.

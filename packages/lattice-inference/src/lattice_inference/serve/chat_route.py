@@ -153,4 +153,5 @@ def _head(note: RequestNote, kind: str) -> dict[str, Any]:
 def _usage(results: dict[int, GenerateResult], note: RequestNote) -> dict[str, Any]:
     told = usage(list(results.values()), note.prompt_tokens)
     note.new_tokens = told["completion_tokens"]
+    note.cached_tokens = told["prompt_tokens_details"]["cached_tokens"]
     return told

@@ -157,7 +157,7 @@ class _Logprobs:
 
 
 async def _told_prompts(begun: _Begun) -> list[list[TokenLogprobs]]:
-    """Return the log-probabilities of the echoed prompts, each part of them computed between two steps."""
+    """Return the log-probabilities of the echoed prompts, computed between steps."""
     prompts = []
     for ids in begun.echoed_ids:
         told: list[TokenLogprobs] = []
@@ -246,4 +246,5 @@ def _head(note: RequestNote) -> dict[str, Any]:
 def _usage(results: dict[int, GenerateResult], note: RequestNote) -> dict[str, Any]:
     told = usage(list(results.values()), note.prompt_tokens)
     note.new_tokens = told["completion_tokens"]
+    note.cached_tokens = told["prompt_tokens_details"]["cached_tokens"]
     return told

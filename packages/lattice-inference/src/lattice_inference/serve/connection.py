@@ -38,7 +38,7 @@ class _Connection(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a new connection; if there are too many, end the one that has been idle for longest."""
+        """Take a connection; if there are too many, end the one that was idle for longest."""
         super().connection_made(transport)
         self.idle[self] = None
         if len(self.connections) > self.most:
@@ -71,7 +71,7 @@ class _Connection(H11Protocol):
         self._refuse(ApiError(400, "invalid_http", msg))
 
     def _watch(self) -> None:
-        """Start the time of headers once a request begins to arrive, and stop it when they are there."""
+        """Start the time of headers once a request begins; stop it when they are there."""
         if self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
@@ -114,7 +114,10 @@ class _Connection(H11Protocol):
 
 
 def _open_files(wanted: int) -> int:
-    """Return how many files this process may open, after raising the limit towards ``wanted`` where that is allowed."""
+    """Return how many files this process may open.
+
+    The limit is raised towards ``wanted`` where that is allowed.
+    """
     try:
         import resource
     except ImportError:  # Windows

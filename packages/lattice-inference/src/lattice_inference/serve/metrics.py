@@ -12,7 +12,7 @@ __all__ = ["ServeMetrics", "engine_lines"]
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _HELP = {
     "lattice_requests_total": "requests that were answered, by route, status and code of error",
-    "lattice_tokens_total": "tokens by model and kind (prompt, completion)",
+    "lattice_tokens_total": "tokens by model and kind (prompt, completion, and cached: of prompts that were not run again)",
     "lattice_request_seconds": "seconds from the arrival of a request to the end of its answer",
     "lattice_first_token_seconds": "seconds from the arrival of a request to its first token",
     "lattice_token_gap_seconds": "seconds between two tokens of an answer",
@@ -68,7 +68,10 @@ class ServeMetrics:
 def engine_lines(stats: Mapping[str, EngineStats]) -> Iterator[str]:
     """Yield the lines that tell what engines do, by the name of their model."""
     gauges = ("waiting", "running", "parked", "cache_pages", "used_pages", "remembered_pages")
-    counters = ("finished", "cancelled", "failed", "steps", "prompt_tokens", "new_tokens", "preemptions")
+    counters = (
+        *("finished", "cancelled", "failed", "steps", "rows", "step_seconds"),
+        *("prompt_tokens", "new_tokens", "preemptions"),
+    )
     for kind, names in (("gauge", gauges), ("counter", counters)):
         for field in names if stats else ():
             name = f"lattice_engine_{field}" + ("_total" if kind == "counter" else "")

@@ -61,6 +61,7 @@ class RequestNote:
     model: str | None = None
     prompt_tokens: int = 0
     new_tokens: int = 0
+    cached_tokens: int = 0
     ignored: tuple[str, ...] = ()
     stamp: int = field(default_factory=lambda: int(time.time()))
 
@@ -113,7 +114,7 @@ class ServerState:
             pairs.close()
 
     def _beside_steps(self, call: Callable[[], None]) -> Future[None]:
-        """Have a call made in the thread of the engine that has most to do, between two of its steps."""
+        """Have a call made between two steps of the engine that has most to do."""
 
         def running(engine: Engine) -> int:
             return engine.stats().running
