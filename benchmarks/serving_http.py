@@ -288,7 +288,8 @@ def render(record: Mapping[str, Any]) -> str:
         [f"{CLIENTS} clients, texts a second", f"{found['texts_wall']:.2f}", f"{found['texts_processor']:.2f}"],
     ]
     table = markdown_table(["server over library", "wall", "processor"], rows)
-    sizes = f"An idle server has {found['idle_mb']:.0f} MB more than an idle session. `[serve]` has {found['extra_mb']:.1f} MB."
+    sizes = f"An idle server has {found['idle_mb']:.0f} MB more than an idle session."
+    sizes += f" `[serve]` has {found['extra_mb']:.1f} MB."
     return f"{record['model']}, {record['embedding']}.\n\n{table}\n\n{sizes}\n\n{provenance(record)}"
 
 

@@ -18,6 +18,7 @@ import pytest
 from lattice_inference import Engine, EngineConfig
 from lattice_inference.generate import step_runner as engine_module
 from lattice_inference.serve import ServeConfig
+from lattice_inference.serve.metrics import ServeMetrics
 from lattice_inference.serve.reasoning_split import ReasoningSplit
 from lattice_inference.serve.token_batches import TokenBatches
 from tiny_decoders import write_drawn_model
@@ -246,11 +247,23 @@ def test_the_log_has_no_text_and_the_metrics_count(models, caplog):
     assert 'lattice_requests_total{route="/v1/chat/completions",status="400",code="invalid_value"} 1\n' in text
     assert 'lattice_first_token_seconds_count{model="told"} 2\n' in text
     assert 'lattice_engine_running{model="told"} 0\n' in text
+    assert 'lattice_first_token_seconds_bucket{model="told",le="+Inf"} 2\n' in text
     for name in ("steps", "rows", "step_seconds", "preemptions"):
         assert f'lattice_engine_{name}_total{{model="told"}} ' in text
     assert 'lattice_tokens_total{model="told",kind="cached"} ' in text
     for line in text.splitlines():
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
+
+
+def test_a_histogram_counts_up_to_each_bound():
+    metrics = ServeMetrics()
+    for seconds in (0.005, 0.02, 0.3, 100):
+        metrics.observe("lattice_request_seconds", seconds, route="/a")
+    lines = [line.rpartition(" ") for line in metrics.text().splitlines() if "_bucket" in line]
+    counts = {name.partition('le="')[2].removesuffix('"}'): int(count) for name, _, count in lines}
+    assert (counts["0.005"], counts["0.01"], counts["0.025"], counts["0.5"], counts["60"]) == (1, 1, 2, 3, 3)
+    assert counts["+Inf"] == 4
+    assert 'lattice_request_seconds_count{route="/a"} 4\n' in metrics.text()
 
 
 @pytest.mark.slow

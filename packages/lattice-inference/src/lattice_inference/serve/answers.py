@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,11 @@ async def merged(streams: Sequence[EngineStream], first_seconds: float) -> Async
         TimeoutError: the first piece is late, or the engine had no more time for a text.
         LatticeError: a text failed.
     """
+    if len(streams) == 1:  # without a task and a queue, which cost as much as all the rest
+        async with contextlib.aclosing(_pieces_of(streams[0], first_seconds)) as pieces:
+            async for piece in pieces:
+                yield 0, piece
+        return
     queue: asyncio.Queue[tuple[int, StreamPiece | GenerateResult | Exception]] = asyncio.Queue(_QUEUED)
 
     async def read(place: int, stream: EngineStream) -> None:
@@ -75,6 +81,19 @@ async def merged(streams: Sequence[EngineStream], first_seconds: float) -> Async
             task.cancel()
         for stream in streams:
             stream.cancel()
+
+
+async def _pieces_of(stream: EngineStream, first_seconds: float) -> AsyncGenerator[StreamPiece | GenerateResult, None]:
+    try:
+        with contextlib.suppress(StopAsyncIteration):
+            async with asyncio.timeout(first_seconds):
+                piece = await anext(stream)
+            yield piece
+            async for piece in stream:
+                yield piece
+        yield finished(stream.result)
+    finally:
+        stream.cancel()
 
 
 def finished(result: GenerateResult) -> GenerateResult:

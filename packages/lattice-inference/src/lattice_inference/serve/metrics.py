@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 
 from lattice_inference.generate.engine_config import EngineStats
 
@@ -38,10 +40,9 @@ class ServeMetrics:
         """Add a time to a histogram."""
         key = _labels(labels)
         with self._lock:
+            # the times up to each bound and above the one before, those above all, and their sum
             found = self._histograms.setdefault(name, {}).setdefault(key, [0.0] * (len(_BOUNDS) + 2))
-            for index, bound in enumerate(_BOUNDS):
-                found[index] += seconds <= bound
-            found[-2] += 1
+            found[bisect_left(_BOUNDS, seconds)] += 1
             found[-1] += seconds
 
     def text(self, further: Iterable[str] = ()) -> str:
@@ -58,10 +59,9 @@ class ServeMetrics:
             yield from (f"# HELP {name} {_HELP.get(name, name)}", f"# TYPE {name} histogram")
             for key, values in members.items():
                 before = f"{key}," if key else ""
-                for bound, count in zip(_BOUNDS, values, strict=False):
-                    yield f'{name}_bucket{{{before}le="{bound:g}"}} {count:g}'
-                yield f'{name}_bucket{{{before}le="+Inf"}} {values[-2]:g}'
-                yield f"{name}_count{{{key}}} {values[-2]:g}"
+                for bound, count in zip((*map("{:g}".format, _BOUNDS), "+Inf"), accumulate(values[:-1]), strict=True):
+                    yield f'{name}_bucket{{{before}le="{bound}"}} {count:g}'
+                yield f"{name}_count{{{key}}} {sum(values[:-1]):g}"
                 yield f"{name}_sum{{{key}}} {values[-1]:.9g}"
 
 
