@@ -98,7 +98,10 @@ def _smollm2() -> str:
 
 
 def _in_turn(rounds: int, library: Any, server: Any) -> dict[str, list[list[float]]]:
-    """Return (units, seconds, processor seconds) of each round of both, after a round that warms up."""
+    """Return (units, seconds, processor seconds) of each round of both.
+
+    A round before them warms up.
+    """
     found: dict[str, list[list[float]]] = {"library": [], "server": []}
     for turn in range(rounds + 1):
         report(f"round {turn} of {rounds}")

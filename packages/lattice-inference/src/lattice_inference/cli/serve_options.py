@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,11 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     """Say what all servers take."""
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8080, metavar="N", help="0 takes a free one (default: 8080)")
-    parser.add_argument("--api-key-file", metavar="FILE", help="take requests with one of these keys only, one a line")
+    parser.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        help="take requests with one of these keys only, one a line; LATTICE_API_KEYS holds further ones, with commas",
+    )
     parser.add_argument("--lenient", action="store_true", help="ignore fields of requests that are not known")
     for name, kind, what in _LIMITS:
         mark = "N" if kind is int else "F"
@@ -87,12 +92,13 @@ def _config(options: argparse.Namespace) -> ServeConfig:
     from lattice_inference.serve import ServeConfig
 
     given = {name: getattr(options, name) for name, _, _ in _LIMITS if getattr(options, name) is not None}
-    keys: list[str] = []
+    keys = [key.strip() for key in os.environ.get("LATTICE_API_KEYS", "").split(",") if key.strip()]
     if options.api_key_file is not None:
         content = read_model_file(Path(options.api_key_file), max_bytes=MOST_KEY_BYTES, error=LatticeError)
-        keys = [line.strip() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
-        if not keys:
+        lines = [line.strip() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
+        if not lines:
             raise InvalidInputError(f"{options.api_key_file} holds no key")
+        keys += lines
     return ServeConfig(api_keys=keys, lenient=options.lenient, **given)
 
 
