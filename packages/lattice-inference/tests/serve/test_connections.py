@@ -23,7 +23,7 @@ from .test_refusals import refused
 pytest.importorskip("uvicorn")
 
 LONG = {"model": "drawn", "messages": ASKED, "seed": 1, "ignore_eos": True}
-SLOW = ServeConfig(header_seconds=0.1, body_seconds=0.1, max_connections=20)
+SLOW = ServeConfig(header_seconds=0.7, body_seconds=0.7, max_connections=20)
 HEADERS = (
     b"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n"
 )
@@ -57,6 +57,7 @@ def told(answer):
     return int(head.split()[1]), json.loads(body)["error"]["code"]
 
 
+@pytest.mark.slow
 class TestSlowSenders:
     def test_headers_have_a_deadline(self, slow):
         with connected(slow[1]) as connection:
@@ -78,7 +79,7 @@ class TestSlowSenders:
         with connected(slow[1]) as connection:
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-            time.sleep(0.3)  # an idle connection stays
+            time.sleep(1.0)  # an idle connection stays
             connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
             connection.sendall(HEADERS[:40])

@@ -382,7 +382,7 @@ class Engine:
             while self._await_work():
                 if self._has_rows():
                     self._step()
-                    self._tell_readers()
+                self._tell_readers()
                 self._calls.run_next()
         except BaseException as problem:  # no request may wait for ever, whatever went wrong
             error = problem
