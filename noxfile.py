@@ -409,6 +409,20 @@ def wgpu(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-q", "--all", *workers, *arguments, env=environment)
 
 
+@nox.session(python="3.13t")
+def free_threading(session: nox.Session) -> None:
+    """Run the tests of caches, threads and services on a Python without a lock.
+
+    Needs python3.13t. The first command fails where a module takes the lock again.
+    """
+    session.install("setuptools>=77", "cython>=3.1", "numpy>=2.1")
+    names = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport"]
+    session.install("--no-build-isolation", *(f"./packages/{name}" for name in names), env=build_environment())
+    session.install("pytest>=9", "pytest-timeout>=2.3", "hypothesis>=6")
+    session.run("python", "-X", "gil=0", "-c", FREE_THREADING_CHECK)
+    session.run("python", "-X", "gil=0", "-m", "pytest", "-q", *(session.posargs or FREE_THREADING_TESTS), env=TEST_ENVIRONMENT)
+
+
 @nox.session
 def clients(session: nox.Session) -> None:
     """Call a server by the clients that people have."""
