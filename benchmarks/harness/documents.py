@@ -27,6 +27,7 @@ import quality
 import recall
 import registry
 import sampling
+import serving_http
 import speculation
 import teacher_accuracy
 import tiles
@@ -65,6 +66,7 @@ SCRIPTS: dict[str, Any] = {
     "grammar": grammar,
     "registry": registry,
     "sampling": sampling,
+    "serving_http": serving_http,
     "speculation": speculation,
     "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,
