@@ -32,6 +32,7 @@ def convert(name: str, folder: Path) -> Path:
     """Have the converter write the file of a case."""
     import gguf
     from conversion import ModelBase, get_model_class
+
     from qwen3_converted import OPTIONS, directory_of
 
     directory = directory_of(name, folder)
@@ -77,6 +78,7 @@ def main() -> None:
     sys.path[:0] = [str(TESTS / "models"), str(arguments.source), str(arguments.source / "gguf-py")]
     import torch
     import transformers
+
     from qwen3_converted import CONVERTED
 
     headers, files = {}, {}
