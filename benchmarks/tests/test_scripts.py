@@ -382,6 +382,30 @@ def test_recall_of_given_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "float64" in capsys.readouterr().err
 
 
+def test_rankings_of_shorter_vectors_are_compared_with_those_of_whole_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scipy_stats = pytest.importorskip("scipy.stats")
+    spread = np.linspace(1, 0.05, 64, dtype=np.float32)  # as of models that were trained for it
+    vectors = np.random.default_rng(0).standard_normal((90, 64)).astype(np.float32) * spread
+    np.save(tmp_path / "mine.npy", vectors)
+    target = tmp_path / "record.json"
+    arguments = ["--vectors", str(tmp_path / "mine.npy"), "--queries", "90", "--json", str(target)]
+    assert recall.main([*arguments, "--lengths", "8", "32", "64"]) == 0
+    assert "| 64 | 1.0000 | 1.0000 |" in capsys.readouterr().out
+    few, half, whole = json.loads(target.read_text(encoding="utf-8"))["lengths"]
+    assert whole == {"length": 64, "recall": 1.0, "ranking_cosine": pytest.approx(1)}
+    assert 0.1 < few["recall"] < half["recall"] < 1
+    units = {size: vectors[:, :size] / np.linalg.norm(vectors[:, :size], axis=1)[:, None] for size in (8, 64)}
+    cosines = []
+    for query in range(90):
+        exact, short = (np.delete(units[size][query] @ units[size].T, query) for size in (64, 8))
+        cosines.append(scipy_stats.spearmanr(exact, short).statistic)
+    assert few["ranking_cosine"] == pytest.approx(np.mean(cosines), abs=1e-4)
+    assert recall.main([*arguments, "--lengths", "65"]) == 1
+    assert "64 components, not 65" in capsys.readouterr().err
+
+
 def test_sentences_are_taken_once_and_clauses_after_them(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("This is the first sentence.,And this is the second one.,3\n", encoding="utf-8")
     (tmp_path / "b.txt").write_text(
