@@ -227,5 +227,5 @@ def test_a_forked_child_is_refused_in_every_call(device, monkeypatch):
     reading, _ = reading_of(device)
     monkeypatch.setattr("os.getpid", lambda: -1)
     for call in (*uses.values(), reading.wait, device.check):
-        with pytest.raises(DeviceUnavailableError, match="forked.*'spawn'"):
+        with pytest.raises(DeviceUnavailableError, match=r"forked.*'spawn'"):
             call()
