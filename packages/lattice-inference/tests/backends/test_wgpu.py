@@ -27,7 +27,13 @@ from lattice_inference import (
 )
 from lattice_inference.backends import reference
 from lattice_inference.backends.reference_state import ReferenceState
-from lattice_inference.errors import DeviceLostError, DeviceUnavailableError, NonFiniteError, UnsupportedError
+from lattice_inference.errors import (
+    DeviceLostError,
+    DeviceMemoryError,
+    DeviceUnavailableError,
+    NonFiniteError,
+    UnsupportedError,
+)
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import KvSpec
@@ -385,6 +391,14 @@ def test_eight_threads_generate_with_one_model(tmp_path):
         want = [generated(first) for first in range(3, 11)]
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(generated, range(3, 11))) == want
+
+
+def test_a_buffer_above_the_devices_limit_is_told_in_bytes_and_the_device_goes_on():
+    device = open_device()
+    with pytest.raises(DeviceMemoryError, match="no buffers of 1,125,899,906,842,624 bytes: open a smaller cache"):
+        device.buffer(1 << 50)
+    assert not device.is_lost
+    assert device.buffer(64).nbytes == 64
 
 
 def test_a_device_takes_at_most_150_mb_of_this_process():
