@@ -269,7 +269,7 @@ def test_a_record_of_decoding_grows_by_what_compares() -> None:
 
 def test_all_of_the_record_is_one_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = tmp_path / "real.gguf"
-    monkeypatch.setattr(decode, "drawn_model", lambda kind: tmp_path / f"{kind}.gguf")
+    monkeypatch.setattr(decode, "drawn_model", lambda kind, shape: tmp_path / f"{kind}.gguf")
     monkeypatch.setattr(decode, "smollm2", lambda: [real])
     measured: list[Any] = []
 
