@@ -39,7 +39,7 @@ def directory_of(name: str, folder: Path) -> Path:
     """Write the directory that the converter reads."""
     wide = _WIDE if name.endswith("q8_0") else {}
     if name.startswith("moe"):
-        spelling = "fused" if name == "moe-fused" else "single"
+        spelling: qwen3_moe_files.Spelling = "fused" if name == "moe-fused" else "single"
         width = {"moe_intermediate_size": 32} if wide else {}
         return qwen3_moe_files.write(folder / name, qwen3_moe_files.CASES["moe"] | wide | width, spelling=spelling)
     if name == "embedder":
