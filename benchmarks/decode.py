@@ -7,7 +7,8 @@ reads every weight, and the keys and values of all tokens before. So its speed i
 bandwidth that a C program measures in the same turns. On a CPU with matrix tiles (AMX) prompts are also timed without
 them, ours and PyTorch's, as on the CPUs that have none.
 
-Without files, models with drawn weights in the shape of Qwen3-0.6B are written first (tools/models/random_llama.py).
+Without files, models with drawn weights in the shape of Qwen3-0.6B are written first (tools/models/random_llama.py):
+those of architecture llama, or of --shapes, such as qwen3-0.6b-normed (architecture qwen3) and mixtures of experts.
 The peers, each left out where it is not there:
 
   pip install llama-cpp-python        from its sdist, compiled for this machine
@@ -41,7 +42,7 @@ from harness.record import append_samples, describe_run, read_record
 from harness.tables import markdown_table, provenance
 from peak import PeakMeter
 
-__all__ = ["load_random_llama", "main", "misses", "render", "weight_bytes"]
+__all__ = ["load_random_llama", "main", "misses", "read_bytes", "render", "weight_bytes"]
 
 SCRIPT = "decode"
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,6 +51,7 @@ PEER = "llama.cpp"
 COMPARED_WITH = {"PyTorch bfloat16, no tiles": "lattice, no tiles"}
 """What a peer is compared with; others with ``lattice``."""
 LONG_CONTEXT = 7_900
+SHAPE = "qwen3-0.6b"
 
 EXAMPLES = """
 examples:
@@ -57,6 +59,8 @@ examples:
   python benchmarks/decode.py model.gguf --threads 1       one file
   python benchmarks/decode.py model.gguf --context 0 7900  after nothing and after a long text
   python benchmarks/decode.py --types Q8_0 --engines lattice --check
+  python benchmarks/decode.py --shapes qwen3-0.6b-normed --json normed.json
+  python benchmarks/decode.py --shapes qwen3-30b-a3b-12-layers --types Q4_0 --json experts.json
   python benchmarks/decode.py --complete                   all of the record: SmolLM2 too, and after a long text
 """
 
@@ -68,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("models", nargs="*", type=Path, metavar="FILE.gguf", help="(default: drawn weights)")
     parser.add_argument("--types", nargs="+", default=["Q8_0", "Q4_0"], metavar="TYPE", help="types of drawn weights")
+    parser.add_argument("--shapes", nargs="+", default=[SHAPE], metavar="SHAPE", help=f"(default: {SHAPE})")
     parser.add_argument("--engines", nargs="+", choices=list(DECODERS), default=list(DECODERS), metavar="ENGINE")
     add_threads_option(parser, (1, 2), "1 2")
     parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each (default: 5)")
@@ -114,7 +119,7 @@ def measure(options: argparse.Namespace) -> Record:
     record |= {"isa": lattice_inference.cpu_info()["isa"], "absent": {}, "samples": []}
     record |= {"early": options.early, "late": options.late, "prompt": options.prompt}
     for path, threads, contexts, engines in _cells(options):
-        nbytes = weight_bytes(path)
+        nbytes = read_bytes(path)
         with ExitStack() as stack:
             running = []
             for name in engines:
@@ -146,7 +151,7 @@ def measure(options: argparse.Namespace) -> Record:
 
 def _cells(options: argparse.Namespace) -> Iterator[tuple[Path, int, list[int], list[str]]]:
     """Yield what is measured together: a file, threads, contexts and engines."""
-    models = options.models or [drawn_model(kind) for kind in options.types]
+    models = options.models or [drawn_model(kind, shape) for shape, kind in product(options.shapes, options.types)]
     if options.complete:
         models = [*models, *smollm2()]
     for path, threads in product(models, options.threads):
@@ -181,14 +186,20 @@ def appended(before: Record, record: Record) -> Record:
     return {**both, "absent": before["absent"] | record["absent"]}
 
 
-def drawn_model(kind: str) -> Path:
-    """Return a file of drawn weights in the shape of Qwen3-0.6B, written unless it is there."""
-    path = DRAWN / f"qwen3-0.6b-{kind.lower()}.gguf"
+def drawn_model(kind: str, shape: str = SHAPE) -> Path:
+    """Return a file of drawn weights in the shape of a model, written unless it is there.
+
+    Raises:
+        ValueError: there is no such shape.
+    """
+    path = DRAWN / f"{shape}-{kind.lower()}.gguf"
     if not path.exists():
+        tool = load_random_llama()
+        if shape not in tool.SHAPES:
+            raise ValueError(f"--shapes must be of {', '.join(tool.SHAPES)}, not {shape}")
         report(f"writing {path.name}")
         DRAWN.mkdir(parents=True, exist_ok=True)
-        tool = load_random_llama()
-        tool.write_random_llama(path, tool.SHAPES["qwen3-0.6b"], kind)
+        tool.write_random_llama(path, tool.SHAPES[shape], kind)
     return path
 
 
@@ -209,6 +220,23 @@ def weight_bytes(path: Path) -> int:
 
     with open_gguf(path) as checkpoint:
         return sum(checkpoint.info(name).nbytes for name in checkpoint.names())
+
+
+def read_bytes(path: Path) -> int:
+    """Return the bytes of weights that are read for a token.
+
+    Of stacks of experts they are those of the chosen ones. An embedding that is no output matrix counts as nothing.
+    """
+    from lattice_inference.checkpoint.gguf import open_gguf_file
+
+    with open_gguf_file(path) as file:
+        fields: dict[str, Any] = dict(file.metadata)
+        at, names = f"{fields['general.architecture']}.", file.names()
+        chosen, experts = fields.get(f"{at}expert_used_count", 1), fields.get(f"{at}expert_count", 1)
+        sizes = {name: file.info(name).nbytes for name in names}
+    if "output.weight" in sizes:
+        del sizes["token_embd.weight"]
+    return sum(nbytes * chosen // experts if "_exps." in name else nbytes for name, nbytes in sizes.items())
 
 
 def kv_bytes(path: Path) -> int:

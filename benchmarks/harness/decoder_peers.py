@@ -22,31 +22,43 @@ SECONDS = 600
 
 
 def gguf_shape(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the shape of a GGUF file's network in the words of transformers' ``LlamaConfig``.
+    """Return the shape of a GGUF file's network in the words of transformers' ``LlamaConfig``."""
+    from lattice_inference.checkpoint.gguf import open_gguf_file
+
+    with open_gguf_file(path) as file:
+        fields: dict[str, Any] = dict(file.metadata)
+        tied = "output.weight" not in file.names()
+        vocabulary = file.info("token_embd.weight").shape[0]
+    at = f"{fields['general.architecture']}."
+    heads, hidden = int(fields[f"{at}attention.head_count"]), int(fields[f"{at}embedding_length"])
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": fields[f"{at}feed_forward_length"],
+        "num_hidden_layers": fields[f"{at}block_count"],
+        "num_attention_heads": heads,
+        "num_key_value_heads": fields.get(f"{at}attention.head_count_kv", heads),
+        "head_dim": fields.get(f"{at}attention.key_length", hidden // heads),
+        "vocab_size": vocabulary,
+        "max_position_embeddings": fields[f"{at}context_length"],
+        "tie_word_embeddings": tied,
+    }
+
+
+def _drawn_classes(path: str, transformers: Any) -> tuple[Any, Any]:
+    """Return the classes of a file's network and of its configuration.
 
     Raises:
-        RuntimeError: the file is of another architecture than llama.
+        RuntimeError: its architecture is not drawn.
     """
     from lattice_inference.checkpoint.gguf import open_gguf_file
 
     with open_gguf_file(path) as file:
-        fields = dict(file.metadata)
-        if fields["general.architecture"] != "llama":
-            raise RuntimeError(f"a file of architecture {fields['general.architecture']}, only llama is drawn")
-        tied = "output.weight" not in file.names()
-        vocabulary = file.info("token_embd.weight").shape[0]
-    heads, hidden = int(fields["llama.attention.head_count"]), int(fields["llama.embedding_length"])  # type: ignore[call-overload]
-    return {
-        "hidden_size": hidden,
-        "intermediate_size": fields["llama.feed_forward_length"],
-        "num_hidden_layers": fields["llama.block_count"],
-        "num_attention_heads": heads,
-        "num_key_value_heads": fields.get("llama.attention.head_count_kv", heads),
-        "head_dim": fields.get("llama.attention.key_length", hidden // heads),
-        "vocab_size": vocabulary,
-        "max_position_embeddings": fields["llama.context_length"],
-        "tie_word_embeddings": tied,
-    }
+        architecture = file.metadata["general.architecture"]
+    names = {"llama": "Llama", "qwen3": "Qwen3"}
+    if architecture not in names:
+        raise RuntimeError(f"a file of architecture {architecture}, only {' and '.join(names)} are drawn")
+    name = names[str(architecture)]
+    return getattr(transformers, f"{name}ForCausalLM"), getattr(transformers, f"{name}Config")
 
 
 class TorchDecoder(Decoder):
@@ -63,11 +75,12 @@ class TorchDecoder(Decoder):
 
         torch.set_num_threads(threads)
         torch.manual_seed(0)
-        config = transformers.LlamaConfig(**gguf_shape(path))
+        network, configuration = _drawn_classes(path, transformers)
+        config = configuration(**gguf_shape(path))
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)
         try:
-            self._model = transformers.LlamaForCausalLM(config).eval()
+            self._model = network(config).eval()
         finally:
             torch.set_default_dtype(before)
         self._torch = torch

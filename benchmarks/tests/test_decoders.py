@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
 
 import decode
 from decode import kv_bytes
-from harness.decoder_peers import MlxDecoder, OllamaDecoder, gguf_shape
+from harness.decoder_peers import MlxDecoder, OllamaDecoder, _drawn_classes, gguf_shape
 from harness.decoder_worker import LatticeDecoder, LatticeWithoutTiles
 from harness.decoders import Decoder
 from lattice_inference import cpu_info
@@ -163,6 +164,25 @@ def test_an_engine_that_is_not_there_says_so(tmp_path: Path) -> None:
         OllamaDecoder(str(tmp_path / "m.gguf"), 1, server="http://127.0.0.1:9")
     with pytest.raises(RuntimeError, match=r"MLX cannot be imported|there is no m\.mlx"):
         MlxDecoder(str(tmp_path / "m.gguf"), 1)
+
+
+def test_of_a_mixture_the_experts_that_are_read_count(random_llama: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "experts.gguf"
+    random_llama.write_random_llama(path, random_llama.SHAPES["tiny-moe"], "F32")
+    matrices = 2 * (2 * 4 * 32 * 64 + 2 * 2 * 32 * 64)  # queries, outputs, keys and values of two layers
+    experts = 2 * 2 * 3 * 32 * 64  # two of eight, with three matrices each
+    vectors = 64 + 2 * (2 * 64 + 2 * 32)
+    assert decode.read_bytes(path) == 4 * (matrices + experts + vectors + 2 * 8 * 64 + 320 * 64)
+    assert kv_bytes(path) == 2 * 2 * 32 * 2 * 2
+    with pytest.raises(RuntimeError, match="architecture qwen3moe, only llama and qwen3 are drawn"):
+        _drawn_classes(str(path), None)
+
+
+def test_a_shape_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "DRAWN", tmp_path)
+    with pytest.raises(ValueError, match=r"--shapes must be of qwen3-0\.6b, .*, not large"):
+        decode.drawn_model("Q8_0", "large")
+    assert decode.drawn_model("Q8_0", "tiny").name == "tiny-q8_0.gguf"
 
 
 def test_the_shape_of_a_file_is_what_it_was_drawn_in(tiny_drawn_model: Path) -> None:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import caches
@@ -18,7 +17,6 @@ import instructions
 import loading
 import precision_quality
 import quality
-import recall
 import tokenizing
 from harness import progress
 from harness.options import finish, partial_path, save_so_far
@@ -269,7 +267,7 @@ def test_a_record_of_decoding_grows_by_what_compares() -> None:
 
 def test_all_of_the_record_is_one_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = tmp_path / "real.gguf"
-    monkeypatch.setattr(decode, "drawn_model", lambda kind: tmp_path / f"{kind}.gguf")
+    monkeypatch.setattr(decode, "drawn_model", lambda kind, shape: tmp_path / f"{kind}.gguf")
     monkeypatch.setattr(decode, "smollm2", lambda: [real])
     measured: list[Any] = []
 
@@ -353,50 +351,6 @@ def test_tokenizers_are_measured_in_processes_of_their_own(tmp_path: Path) -> No
     assert one["loading"]
     assert "loading" not in two
     assert all(sample["same_ids"] for run in (one, two) for sample in run["samples"])
-
-
-def test_recall_has_limits_for_the_model_that_they_are_known_of() -> None:
-    found = {"int8": 0.991, "int8, rescored": 1.0, "int4": 0.9, "int4, rescored": 1.0}
-    found |= {"binary": 0.6, "binary, rescored": 0.97}
-    record = {
-        **describe_run("recall"),
-        "source": "all-minilm-l6-v2",
-        "count": 9,
-        "dims": 4,
-        "queries": 2,
-        "recall": found,
-    }
-    assert recall.misses(record) == ["int4: Recall@10 is 0.9000, 0.92 is the limit"]
-    assert recall.misses({**record, "source": "mine.npy"}) == []
-    assert "| binary | 0.6000 | 0.9700 |" in recall.render(record)
-
-
-def test_recall_of_given_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    vectors_file = tmp_path / "mine.npy"
-    np.save(vectors_file, np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32))
-    arguments = ["--vectors", str(vectors_file), "--queries", "20", "--json", str(tmp_path / "record.json")]
-    assert recall.main(arguments) == 0
-    assert "| float16 | 1.0000 | 1.0000 |" in capsys.readouterr().out
-    np.save(vectors_file, np.zeros((300, 64)))
-    assert recall.main(arguments) == 1
-    assert "float64" in capsys.readouterr().err
-
-
-def test_sentences_are_taken_once_and_clauses_after_them(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("This is the first sentence.,And this is the second one.,3\n", encoding="utf-8")
-    (tmp_path / "b.txt").write_text(
-        " = A heading of the text = \nThis is the first sentence. A third one , with a clause behind it. Short.\n",
-        encoding="utf-8",
-    )
-    expected = [
-        "This is the first sentence.",
-        "And this is the second one.",
-        "A third one , with a clause behind it.",
-        "with a clause behind it.",
-    ]
-    assert recall.read_sentences(tmp_path, 4) == expected
-    with pytest.raises(ValueError, match="holds 4 sentences; 5 are wanted"):
-        recall.read_sentences(tmp_path, 5)
 
 
 def test_pairs_are_read_with_their_quotes(tmp_path: Path) -> None:

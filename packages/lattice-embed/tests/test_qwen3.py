@@ -115,6 +115,21 @@ def test_company_and_the_caches_show_in_no_bit(small: Path, tmp_path: Path) -> N
             assert service.embed(texts).vectors.tobytes() == want.tobytes()
 
 
+@pytest.mark.slow
+def test_a_full_call_of_mixed_texts_and_the_caches_give_the_same_bits(small: Path, tmp_path: Path) -> None:
+    texts = [f"{number} " + "word " * (number * 7 % 90) for number in range(1_000)]
+    with NativeEmbeddingService(SMALL) as service:
+        want = service.embed(texts).vectors
+        for number in (0, 13, 500, 999):
+            assert service.embed_one(texts[number]).tobytes() == want[number].tobytes()
+        with CachedEmbeddingService(service) as cached:
+            cached.embed(texts[300:600])
+            assert cached.embed(texts).vectors.tobytes() == want.tobytes()
+    for _ in range(2):
+        with NativeEmbeddingService(SMALL, cache=tmp_path / "vectors") as service:
+            assert service.embed(texts).vectors.tobytes() == want.tobytes()
+
+
 def test_the_commands_embed_store_and_move_to_shorter_vectors(
     small: Path, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,13 +126,14 @@ def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_is_on_the_disk_whole_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a power failure may leave an empty file in the place of the former one."""
+    """Else a power failure may leave an empty file in the place of the former one, or undo the rename."""
     steps: list[object] = []
     fsync, replace = os.fsync, os.replace
 
     def note_fsync(descriptor: int) -> None:
         fsync(descriptor)
-        steps.append(os.fstat(descriptor).st_size)
+        status = os.fstat(descriptor)
+        steps.append(status.st_ino if stat.S_ISDIR(status.st_mode) else status.st_size)
 
     def note_replace(source: Path, target: Path) -> None:
         steps.append(Path(target).name)
@@ -142,7 +143,7 @@ def test_a_file_is_on_the_disk_whole_before_it_has_its_name(tmp_path: Path, monk
     monkeypatch.setattr(os, "replace", note_replace)
     for name in ("n.fann", "n.safetensors", "n.net", "n.npz"):
         network().save(tmp_path / name)
-        assert steps == [(tmp_path / name).stat().st_size, name]
+        assert steps == [(tmp_path / name).stat().st_size, name, tmp_path.stat().st_ino]
         steps.clear()
 
 
@@ -153,3 +154,16 @@ def test_a_new_file_follows_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "n.fann").stat().st_mode) == 0o640
+
+
+def test_a_folder_that_cannot_be_forced_to_the_disk_is_told_and_the_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> None:
+        raise OSError(5, "Input/output error", str(folder))
+
+    monkeypatch.setattr(module, "_sync_folder", refuse)
+    with pytest.raises(OSError, match="Input/output error"), atomic_write(tmp_path / "n") as file:
+        file.write(b"content")
+    assert [path.name for path in tmp_path.iterdir()] == ["n"]
+    assert (tmp_path / "n").read_bytes() == b"content"

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import zipfile
@@ -231,13 +232,14 @@ def test_failing_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch
 
 
 def test_a_file_is_on_the_disk_whole_before_it_has_its_name(tmp_path, monkeypatch):
-    """Else a power failure may leave an empty file in the place of the former one."""
+    """Else a power failure may leave an empty file in the place of the former one, or undo the rename."""
     steps = []
     fsync, replace = os.fsync, os.replace
 
     def note_fsync(descriptor):
         fsync(descriptor)
-        steps.append(os.fstat(descriptor).st_size)
+        status = os.fstat(descriptor)
+        steps.append(status.st_ino if stat.S_ISDIR(status.st_mode) else status.st_size)
 
     def note_replace(source, target):
         steps.append(os.path.basename(target))
@@ -246,7 +248,7 @@ def test_a_file_is_on_the_disk_whole_before_it_has_its_name(tmp_path, monkeypatc
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(os, "replace", note_replace)
     OnlineDriftDetector(16).save(tmp_path / "state.npz")
-    assert steps == [(tmp_path / "state.npz").stat().st_size, "state.npz"]
+    assert steps == [(tmp_path / "state.npz").stat().st_size, "state.npz", tmp_path.stat().st_ino]
 
 
 def test_saved_file_follows_the_umask(tmp_path):

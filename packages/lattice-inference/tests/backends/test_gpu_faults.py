@@ -192,6 +192,7 @@ def test_devices_that_are_not_there_are_refused(load, data_directory, monkeypatc
     if load is load_encoder:
         with pytest.raises(DeviceUnavailableError, match="'metal' needs a Mac with one of Apple's own processors"):
             load(path, device="metal")
+        monkeypatch.setattr("lattice_inference.backends.wgpu.device._opened", [])  # other tests may have opened it
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(DeviceUnavailableError, match=r"pip install 'lattice-inference\[wgpu\]'"):
             load(path, device="wgpu")

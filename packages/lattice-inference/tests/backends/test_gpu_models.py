@@ -16,6 +16,7 @@ from drawn_checkpoints import draw_ids, write_directory
 from lattice_inference import Extension, GenerateConfig, Session, SessionConfig, load_cross_encoder, load_model
 from lattice_inference.cli import main
 from lattice_inference.state.hidden_rows import HiddenRows
+from qwen3_converted import directory_of, write_converted
 from qwen35_gguf import write_gguf_py
 
 from .bodies import DEVICE, GPU_BODIES
@@ -57,6 +58,16 @@ def test_a_mixture_has_the_logits_of_transformers(tmp_path, name):
     with load_model(directory, device=DEVICE) as model:
         got = all_logits(model, ids, (1, 7, 33))
     assert np.abs(got - stored("qwen3")[f"logits-{name}"][:130]).max() <= 2e-5
+
+
+@pytest.mark.parametrize("name", ["tied", "moe", "tied-q8_0", "moe-q8_0"])
+def test_files_of_llama_cpps_converter_have_the_logits_of_the_cpu(tmp_path, name):
+    path = write_converted(tmp_path / f"{name}.gguf", name, directory_of(name, tmp_path))
+    found, ids = [], draw_ids(f"qwen3:{name}", 60, 64)
+    for device in ("cpu", "wgpu"):
+        with load_model(path, activations="float32", device=device) as model:
+            found.append(all_logits(model, ids, (1, 7, 33)))
+    assert np.abs(found[0] - found[1]).max() <= 2e-5 * np.abs(found[0]).max()
 
 
 @pytest.mark.parametrize(("name", "form"), [("double", "text"), ("triple", "gguf"), ("experts", "text")])

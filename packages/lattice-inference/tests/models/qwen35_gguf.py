@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from qwen3_gguf import _add_tokenizer, _blocks, _stacked
+from qwen3_gguf import _add_tokenizer, _blocks, stacked
 
 __all__ = ["write_gguf_py"]
 
@@ -67,7 +67,7 @@ def write_gguf_py(
         _add_tokenizer(writer, json.loads((directory / "tokenizer.json").read_text()), text["eos_token_id"], None)
     names = gguf.get_tensor_name_map(architecture, layers + extra)
     kind = None if quantized is None else gguf.GGMLQuantizationType[quantized]
-    for name, array in _stacked(tensors, joined=False).items():
+    for name, array in stacked(tensors, joined=False).items():
         if name in MTP_NAMES:
             target = f"blk.{layers}.{MTP_NAMES[name]}"
         else:

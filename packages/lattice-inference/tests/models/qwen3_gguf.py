@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from tiny_decoders import byte_alphabet
 
-__all__ = ["write_gguf_py"]
+__all__ = ["stacked", "write_gguf_py"]
 
 
 def write_gguf_py(
@@ -58,7 +58,7 @@ def write_gguf_py(
         writer.add_uint32(key, value)
     architecture = gguf.MODEL_ARCH.QWEN3MOE if has_experts else gguf.MODEL_ARCH.QWEN3
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
-    tensors = _stacked(load_file(directory / "model.safetensors"), joined=joined)
+    tensors = stacked(load_file(directory / "model.safetensors"), joined=joined)
     if classifier is not None:
         tensors["cls.output.weight"] = classifier
     kind = None if quantized is None else gguf.GGMLQuantizationType[quantized]
@@ -83,7 +83,7 @@ def write_gguf_py(
     return path
 
 
-def _stacked(tensors: dict[str, np.ndarray], *, joined: bool) -> dict[str, np.ndarray]:
+def stacked(tensors: dict[str, np.ndarray], *, joined: bool) -> dict[str, np.ndarray]:
     """Lay the matrices of experts on top of one another, as llama.cpp's converter does."""
     found: dict[str, dict[int, np.ndarray]] = {}
     for name in [name for name in tensors if ".mlp.experts." in name]:

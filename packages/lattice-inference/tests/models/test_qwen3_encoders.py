@@ -450,4 +450,7 @@ def test_the_files_are_described(embedder, capsys):
     assert main(["inspect", str(embedder)]) == 0
     assert "59,072" in capsys.readouterr().out  # numbers of all tensors
     assert main(["doctor", str(embedder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["memory"]["weights_bytes"] == need.weights_bytes
+    memory = json.loads(capsys.readouterr().out)["memory"]
+    assert memory["weights_bytes"] == need.weights_bytes
+    assert memory["text_bytes"] == memory["context"] * need.text_bytes // 64
+    assert memory["text_fits"] is not False

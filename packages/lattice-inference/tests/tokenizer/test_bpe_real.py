@@ -208,6 +208,22 @@ def test_qwen_vectors(make_both, bpe_data, qwen_model, udhr, name, pattern, nfc)
         both.compare(text)
 
 
+#: Texts, and their ids by transformers with Qwen3-Embedding-0.6B.
+EMBEDDED = [
+    (
+        "The quick brown fox jumps over the lazy dog.",
+        [785, 3974, 13876, 38835, 34208, 916, 279, 15678, 5562, 13, 151643],
+    ),
+    ("Pure Rust transformer inference engine.", [57613, 33789, 42578, 44378, 4712, 13, 151643]),
+    (
+        "Café résumé naïve façade — Unicode test.",
+        [34, 2577, 963, 9333, 1242, 963, 94880, 586, 94872, 1021, 1959, 35897, 1273, 13, 151643],
+    ),
+    ("   leading whitespace and    multiple    spaces   ", [256, 6388, 36372, 323, 262, 5248, 262, 12621, 262, 151643]),
+    ("短い日本語のテストです。", [99534, 16586, 101059, 102819, 15767, 140592, 37541, 1773, 151643]),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.model
 def test_case_c3_one_end_of_text_behind_a_text_for_embedding(make_both, qwen_model):
@@ -221,6 +237,7 @@ def test_case_c3_one_end_of_text_behind_a_text_for_embedding(make_both, qwen_mod
     assert both.ours.encode("fox").ids.tolist() == [*both.ours.encode("fox", add_special_tokens=False).ids, 151643]
     assert both.ours.encode("fox").ids.tolist().count(151643) == 1
     assert both.ours.encode("fox<|endoftext|>").ids.tolist().count(151643) == 2
+    assert [both.ours.encode(text).ids.tolist() for text, _ in EMBEDDED] == [ids for _, ids in EMBEDDED]
     for text in ("fox", "", "fox<|endoftext|>", "a <|endoftext|> b"):
         both.compare(text)
         both.compare(text, "dog")

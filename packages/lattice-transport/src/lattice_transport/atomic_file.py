@@ -31,11 +31,13 @@ def as_path(path: object) -> str:
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
     """Write a file atomically.
 
-    ``write`` gets a temporary file beside ``path``, which is flushed to disk and renamed. A writer holds a lock on
-    its temporary file. An unlocked temporary file for this path was left by a dead process, and is removed.
+    ``write`` gets a temporary file beside ``path``, which is flushed to disk and renamed. Then the folder is flushed,
+    so that a power cut cannot undo the rename. A writer holds a lock on its temporary file. An unlocked temporary file
+    for this path was left by a dead process, and is removed.
 
     Raises:
-        OSError: it cannot be written; the message names ``path``.
+        OSError: it cannot be written; the message names ``path``. If only the folder could not be flushed, the new file
+            is there.
     """
     target = Path(os.fspath(path))
     _remove_leftovers(target)
@@ -51,6 +53,12 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    with _named(target):
+        folder = os.open(target.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

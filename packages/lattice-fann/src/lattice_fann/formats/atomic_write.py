@@ -29,8 +29,11 @@ _WRITING: set[str] = set()  # temporary names in use by this process: its id may
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a temporary file; flush and rename it to ``path`` when the block succeeds.
 
+    The folder's entry is forced to the disk, too: else a power cut could undo the rename.
+
     Raises:
-        OSError: it cannot be written. Nothing is left over.
+        OSError: it cannot be written. Nothing is left over. If only the folder could not be forced to the disk, the new
+            file is there.
     """
     target = Path(path)
     remove_leftovers(target)
@@ -46,6 +49,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise
     finally:
         _WRITING.discard(temporary.name)
+    _sync_folder(target.parent)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -75,6 +79,14 @@ def remove_leftovers(target: Path) -> None:
         if found is not None and not _is_written(name, int(found[1])):
             with suppress(OSError):
                 _remove_unlocked(target.parent / name)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _create(target: Path) -> tuple[int, Path]:

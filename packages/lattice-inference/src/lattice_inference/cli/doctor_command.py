@@ -27,8 +27,9 @@ examples:
   lattice doctor model.gguf --device wgpu
 
 With a model, it says before anything is loaded whether weights and context fit into the memory that is available now,
-what each layer takes, and what the weights would take in other precisions. With --device it says so of a GPU, and
-whether the model runs there. Vulkan does not say how much memory of a GPU is free, Metal how much to use at most.
+what each layer takes, and what the weights would take in other precisions. Of a language model that embeds it also says
+what one text of the context's length takes: text_bytes. With --device it says so of a GPU, and whether the model runs
+there. Vulkan does not say how much memory of a GPU is free, Metal how much to use at most.
 """
 
 DEPENDENCIES = ("numpy", "jinja2", "huggingface_hub", "regex", "wgpu")
@@ -204,9 +205,11 @@ def _memory(need: MemoryNeed) -> dict[str, Any]:
         "context": need.context,
         "kv_bytes": need.kv_bytes,
         **({"state_bytes": need.state_bytes} if need.state_bytes else {}),
+        **({"text_bytes": need.text_bytes} if need.text_bytes is not None else {}),
         "needed_bytes": need.needed_bytes,
         "available_bytes": need.available_bytes,
         "fits": need.fits,
+        **({"text_fits": need.text_fits} if need.text_bytes is not None else {}),
     }
 
 

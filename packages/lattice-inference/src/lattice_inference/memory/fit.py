@@ -14,6 +14,7 @@ from lattice_inference.checkpoint.formats import open_weights
 from lattice_inference.checkpoint.gguf_header import GgufArray
 from lattice_inference.errors import InvalidInputError, LatticeError, ModelConfigError
 from lattice_inference.memory.precisions import PrecisionNeed, needs_by_precision
+from lattice_inference.memory.text_need import text_token_bytes
 from lattice_inference.models.config_fields import MAX_LAYERS, ConfigFields
 from lattice_inference.models.opened_model import kept_in_directory, kept_in_gguf
 
@@ -45,6 +46,8 @@ class MemoryNeed:
         kv_layer_bytes: the keys and values of each layer; empty for a model without.
         precisions: what the weights would take once loaded, in each precision.
         state_bytes: the state of recurrent layers of one generation, whatever its context.
+        text_bytes: what embedding one text of ``context`` tokens takes beside the weights: a text is one step. None for a
+            model that is no language model, or does not embed.
     """
 
     path: Path
@@ -56,6 +59,14 @@ class MemoryNeed:
     kv_layer_bytes: Sequence[int] = ()
     precisions: Sequence[PrecisionNeed] = ()
     state_bytes: int = 0
+    text_bytes: int | None = None
+
+    @property
+    def text_fits(self) -> bool | None:
+        """Whether the weights and such a text are less than what is available; None if unknown."""
+        if self.text_bytes is None or self.available_bytes is None:
+            return None
+        return self.weights_bytes + self.text_bytes <= self.available_bytes
 
     @property
     def needed_bytes(self) -> int:
@@ -101,6 +112,7 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
         trained, token_bytes, state_bytes = (*_context(checkpoint.metadata, str(path)), 0)
         if _is_recurrent(checkpoint.metadata) or not token_bytes:
             trained, token_bytes, state_bytes = _context_of_model(Path(path), checkpoint) or (trained, token_bytes, 0)
+        of_a_text = text_token_bytes(checkpoint)
     nbytes = sum(weight.nbytes for weight in weights)
     if sum(token_bytes) == 0:
         if context is not None:
@@ -109,7 +121,16 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
     tokens = min(trained, DEFAULT_CONTEXT) if context is None else context
     layers = tuple(tokens * layer for layer in token_bytes)
     return MemoryNeed(
-        Path(path), nbytes, tokens, sum(layers), available_memory(), weights, layers, precisions, state_bytes
+        Path(path),
+        nbytes,
+        tokens,
+        sum(layers),
+        available_memory(),
+        weights,
+        layers,
+        precisions,
+        state_bytes,
+        None if of_a_text is None else tokens * of_a_text,
     )
 
 

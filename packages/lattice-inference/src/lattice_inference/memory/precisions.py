@@ -21,7 +21,7 @@ from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, Wei
 from lattice_inference.memory.use import layer_of
 from lattice_inference.precision import Precision
 
-__all__ = ["PRECISIONS", "PrecisionNeed", "needs_by_precision"]
+__all__ = ["PRECISIONS", "PrecisionNeed", "needs_by_precision", "path_of_model"]
 
 PRECISIONS: tuple[Precision, ...] = ("stored", "float32", "bfloat16", "int8")
 
@@ -62,15 +62,15 @@ def needs_by_precision(checkpoint: Checkpoint) -> tuple[PrecisionNeed, ...]:
     tensors: StoredTensorSource
     with ExitStack() as stack:
         try:
-            model = open_model_program(_model_path(checkpoint.directory), stack)
+            model = open_model_program(path_of_model(checkpoint.directory), stack)
             program, tensors = model.program, model.tensors
         except LatticeError:
             program, tensors = _program_of(checkpoint), checkpoint
         return tuple(_need(precision, program, tensors) for precision in PRECISIONS)
 
 
-def _model_path(path: Path) -> Path:
-    """Return the model's directory for the file that holds all of its tensors."""
+def path_of_model(path: Path) -> Path:
+    """Return the model's directory for the file that holds all of its tensors, else the path."""
     return path.parent if path.name == SINGLE_FILE else path
 
 

@@ -40,6 +40,9 @@ __all__ = ["Kept", "OpenedModel", "idle_tensors", "kept_in_directory", "kept_in_
 
 _Tensors = Checkpoint | CheckpointGroup
 
+_NO_TOKENIZER = ("none", "no_vocab")
+"""What tokenizer.ggml.model says of a file without a tokenizer: llama.cpp's converter writes the first."""
+
 
 class OpenedModel:
     """The files of one model. Made by :func:`open_model`; a context manager that closes them.
@@ -157,7 +160,7 @@ class OpenedModel:
     @property
     def has_tokenizer(self) -> bool:
         """Whether there is a tokenizer; a directory without one is incomplete."""
-        return not self.is_gguf or self.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
+        return not self.is_gguf or self.metadata.get("tokenizer.ggml.model", "none") not in _NO_TOKENIZER
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -33,6 +33,8 @@ from lattice_inference.backends.cpu.forms.block_packing import reading_first_wei
 from lattice_inference.backends.cpu.forms.input_rows import IntegerRows
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.keys_for_attention import hand_over_keys
+from lattice_inference.backends.cpu.low_rank_groups import join_low_rank
+from lattice_inference.backends.cpu.lowering import IN_PLACE
 from lattice_inference.backends.cpu.rounded_inputs import round_inputs
 from lattice_inference.backends.cpu.state import CpuState
 from lattice_inference.backends.cpu.step_memory import step_memory
@@ -57,7 +59,8 @@ from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, Fusion, fuse
-from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, WeightRef
+from lattice_inference.graph.memory import plan_memory
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, Rows, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
@@ -211,6 +214,17 @@ class CpuBackend:
         """
         forms = self._forms(source, is_dry=True)
         return WeightLayout(forms.choose(fuse(program, BIT_NEUTRAL_RULES if self.fused else ())), forms).sizes()
+
+    def token_bytes(self, program: Program, source: TensorSource) -> int:
+        """Return what a token of a step takes in the arena, beside the scratch of threads.
+
+        As :meth:`weight_sizes`, it reads no weight.
+        """
+        forms = self._forms(source, is_dry=True)
+        chosen = forms.choose(fuse(program, BIT_NEUTRAL_RULES if self.fused else ()))
+        joined, _ = join_low_rank(self._narrow_inputs(chosen, forms))
+        slots = plan_memory(joined, IN_PLACE).slots
+        return 4 * sum(slot.width for slot in slots if slot.rows is Rows.TOKENS)
 
     def _forms(self, source: TensorSource, *, is_dry: bool = False) -> WeightForms:
         products = self.bfloat16_products

@@ -165,7 +165,7 @@ class WgpuDevice:
                 self.check()
             if "buffer size" in str(cause).lower():
                 raise DeviceMemoryError(
-                    f"{self.description.name} has no buffers of {nbytes:,} bytes: {cause}"
+                    f"{self.description.name} has no buffers of {nbytes:,} bytes: open a smaller cache or pass shorter texts"
                 ) from cause
             raise
 
