@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def write_gguf_py(
     if is_next:
         tensors = _split_products(tensors, text)
     layers = text["num_hidden_layers"]
-    extra = int(any(name.startswith("mtp.") for name in tensors))
+    extra = text["mtp_num_hidden_layers"] * any(name.startswith("mtp.") for name in tensors)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     _add_sizes(writer, text, layers + extra, extra)
     linear = [_is_linear(text, layer) for layer in range(layers)]
@@ -67,14 +68,16 @@ def write_gguf_py(
         _add_tokenizer(writer, json.loads((directory / "tokenizer.json").read_text()), text["eos_token_id"], None)
     names = gguf.get_tensor_name_map(architecture, layers + extra)
     kind = None if quantized is None else gguf.GGMLQuantizationType[quantized]
+    shared = {name: tensors.pop(name) for name in MTP_NAMES if name in tensors}
+    for block in range(layers, layers + extra):  # each has a copy of what the layers share
+        for name, array in shared.items():
+            target = f"blk.{block}.{MTP_NAMES[name]}"
+            if target not in drop:
+                writer.add_tensor(target, _converted(name, array, text, tiled=False))
     for name, array in _stacked(tensors, joined=False).items():
-        if name in MTP_NAMES:
-            target = f"blk.{layers}.{MTP_NAMES[name]}"
-        else:
-            plain = name.replace("mtp.layers.0.", f"model.layers.{layers}.")
-            known = names.get_name(plain.replace("dt_bias", "dt_proj.bias"), try_suffixes=(".weight", ".bias"))
-            assert known is not None, name
-            target = known
+        plain = re.sub(r"^mtp\.layers\.(\d+)\.", lambda match: f"model.layers.{layers + int(match[1])}.", name)
+        target = names.get_name(plain.replace("dt_bias", "dt_proj.bias"), try_suffixes=(".weight", ".bias"))
+        assert target is not None, name
         if target in drop:
             continue
         array = _converted(name, array, text, tiled=not is_next)

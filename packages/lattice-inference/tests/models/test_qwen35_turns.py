@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ def test_twenty_turns_with_thoughts_run_only_what_differs(model, prefix_bytes):
         for turn in range(20):
             held = session.token_ids
             turn_config = replace(config, seed=turn)
-            result, rows = rows_run(model, lambda: chat.send("ask " * (1 + 7 * turn % 23), turn_config))
+            result, rows = rows_run(model, partial(chat.send, "ask " * (1 + 7 * turn % 23), turn_config))
             prompt = session.token_ids[: result.prompt_tokens]
             decoded = len(result.token_ids) - 1
             assert rows - decoded <= len(prompt) - common(held, prompt) + DELTA_BLOCK

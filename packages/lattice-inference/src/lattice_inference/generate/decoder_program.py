@@ -139,18 +139,19 @@ class DecoderProgram:
         return (own + shared) / sum(weight.nbytes for weight in model.weight_sizes)
 
     def predict(
-        self, sequence: CachedSequence, position: int, token_ids: Int32Array, hidden: Float32Array
+        self, sequence: CachedSequence, position: int, token_ids: Int32Array, hidden: Float32Array, *, layer: int = 0
     ) -> tuple[Float32Array, Float32Array]:
-        """Run the first layer that predicts further tokens over the pages of ``sequence``.
+        """Run a layer that predicts further tokens over the pages of ``sequence``.
 
         Args:
             sequence: whose pages are read up to ``position`` and written from there on, by this layer alone.
             position: where the first row stands.
-            token_ids: the token after each row's.
-            hidden: (T, width), the rows: of the model, or of this layer.
+            token_ids: the token that each row reads.
+            hidden: (T, width), the rows: of the model, of the layer before, or of this layer.
+            layer: the number of the layer.
 
         Returns:
-            Logits (1, vocab_size) and hidden (1, width) of the last row.
+            Logits (1, vocab_size) of the last row, and hidden (1, width) of the last layer or (T, width) of another.
 
         Raises:
             InvalidInputError: the program or the sequence is closed.
@@ -167,7 +168,7 @@ class DecoderProgram:
             logit_rows=np.array([count - 1], np.int32),
             inputs={"hidden": hidden},
         )
-        results = self._layers[0].run(batch, state=sequence.cache.storage)
+        results = self._layers[layer].run(batch, state=sequence.cache.storage)
         return results["logits"], results["hidden"]
 
     def adapting(self) -> AdaptingProgram:
