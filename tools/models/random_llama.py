@@ -32,8 +32,10 @@ class Shape:
     """Sizes of a network, named as in Llama's configuration.
 
     Attributes:
-        architecture: ``"llama"``; ``"qwen3"``, with norms of heads; ``"qwen3moe"``, which has experts too.
+        architecture: ``"llama"``; ``"qwen3"``, with norms of heads; ``"qwen3moe"``, which has experts too; ``"qwen35"``, in
+            which three of four layers have a gated delta rule.
         experts, chosen, expert_width: of a mixture of experts; each layer is one.
+        rule_heads, rule_width: heads of keys and of values of a gated delta rule, and the width of each.
     """
 
     layers: int
@@ -49,6 +51,12 @@ class Shape:
     experts: int = 0
     chosen: int = 0
     expert_width: int = 0
+    rule_heads: int = 0
+    rule_width: int = 0
+
+    def has_rule(self, layer: int) -> bool:
+        """Whether a layer has a gated delta rule in place of attention."""
+        return bool(self.rule_heads and (layer + 1) % 4)
 
 
 SHAPES = {
@@ -58,6 +66,8 @@ SHAPES = {
         12, 2048, 32, 4, 128, 6144, 151_936, False, architecture="qwen3moe", experts=128, chosen=8, expert_width=768
     ),
     "tiny-moe": Shape(2, 64, 4, 2, 32, 96, 320, False, 512, "qwen3moe", experts=8, chosen=2, expert_width=32),
+    "qwen3.5-0.8b": Shape(24, 1024, 8, 2, 256, 3584, 248_320, True, 262_144, "qwen35", rule_heads=16, rule_width=128),
+    "tiny-qwen3.5": Shape(4, 64, 4, 2, 32, 96, 320, True, 512, "qwen35", rule_heads=2, rule_width=32),
     "llama-3.2-1b": Shape(16, 2048, 32, 8, 64, 8192, 128_256, True),
     "llama-2-7b": Shape(32, 4096, 32, 32, 128, 11_008, 32_000, False, 4096),
     "tiny": Shape(2, 64, 4, 2, 32, 96, 320, True, 512),
@@ -85,15 +95,21 @@ def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
         tensors.append(_matrix("output.weight", shape.vocabulary, shape.hidden, kind))
     for layer in range(shape.layers):
         at = f"blk.{layer}."
+        is_hybrid = shape.architecture == "qwen35"
         tensors += [
             _ones(f"{at}attn_norm.weight", shape.hidden),
-            _ones(f"{at}ffn_norm.weight", shape.hidden),
-            _matrix(f"{at}attn_q.weight", wide, shape.hidden, kind),
+            _ones(f"{at}{'post_attention' if is_hybrid else 'ffn'}_norm.weight", shape.hidden),
+        ]
+        tensors += _experts(at, shape, kind) if shape.experts else _feed_forward(at, shape, kind)
+        if shape.has_rule(layer):
+            tensors += _rule(at, shape, kind)
+            continue
+        tensors += [
+            _matrix(f"{at}attn_q.weight", 2 * wide if is_hybrid else wide, shape.hidden, kind),
             _matrix(f"{at}attn_k.weight", narrow, shape.hidden, kind),
             _matrix(f"{at}attn_v.weight", narrow, shape.hidden, kind),
             _matrix(f"{at}attn_output.weight", shape.hidden, wide, kind),
         ]
-        tensors += _experts(at, shape, kind) if shape.experts else _feed_forward(at, shape, kind)
         if shape.architecture != "llama":
             tensors += [_ones(f"{at}attn_{part}_norm.weight", shape.head_dim) for part in "qk"]
     of_network = {
@@ -116,6 +132,22 @@ def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
             "expert_used_count": shape.chosen,
             "expert_feed_forward_length": shape.expert_width,
         }
+    if shape.rule_heads:
+        of_network |= {
+            "rope.dimension_count": shape.head_dim // 4,
+            "rope.dimension_sections": [
+                shape.head_dim // 8 - 2 * (shape.head_dim // 24),
+                *[shape.head_dim // 24] * 2,
+                0,
+            ],
+            "rope.freq_base": 1e7,
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": shape.rule_width,
+            "ssm.group_count": shape.rule_heads,
+            "ssm.time_step_rank": shape.rule_heads,
+            "ssm.inner_size": shape.rule_heads * shape.rule_width,
+            "full_attention_interval": 4,
+        }
     metadata: dict[str, object] = {
         "general.architecture": shape.architecture,
         "general.name": "drawn weights",
@@ -123,6 +155,23 @@ def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
         "tokenizer.ggml.model": "no_vocab",
     }
     write_gguf(path, metadata, tensors)
+
+
+def _rule(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
+    """Return the tensors of a gated delta rule; decays are from exp(-0.05) to exp(-1) a token."""
+    heads, inner = shape.rule_heads, shape.rule_heads * shape.rule_width
+    decay = np.linspace(-0.07, -1.4, heads, dtype=np.float32)
+    return [
+        _matrix(f"{at}attn_qkv.weight", 3 * inner, shape.hidden, kind),
+        _matrix(f"{at}attn_gate.weight", inner, shape.hidden, kind),
+        _matrix(f"{at}ssm_alpha.weight", heads, shape.hidden, kind),
+        _matrix(f"{at}ssm_beta.weight", heads, shape.hidden, kind),
+        _matrix(f"{at}ssm_out.weight", shape.hidden, inner, kind),
+        _matrix(f"{at}ssm_conv1d.weight", 3 * inner, 4, "F32"),
+        TensorToWrite(f"{at}ssm_a", (heads,), "F32", lambda: [decay.tobytes()]),
+        TensorToWrite(f"{at}ssm_dt.bias", (heads,), "F32", lambda: [np.zeros(heads, np.float32).tobytes()]),
+        _ones(f"{at}ssm_norm.weight", shape.rule_width),
+    ]
 
 
 def _feed_forward(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:

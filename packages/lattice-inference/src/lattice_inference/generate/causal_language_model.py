@@ -240,8 +240,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             sequence: the sequence.
             position: the position t of the first row.
             token_ids: T ids, the tokens from t + 1 + ``layer`` on.
-            hidden: (T, width) float32, the model's rows from t on, or those of the layer before; or the last layer's own row,
-                to predict one token more.
+            hidden: (T, width) float32, the model's rows from t on, or those of the layer before. The last layer also takes
+                its own row, to predict one token more.
             layer: which of the :attr:`mtp_layers`.
 
         Returns:
@@ -438,6 +438,7 @@ def load_model(
             backend=backend,
             device=device,
             predicting=predicting,
+            recurrent_only=opened.recurrent_only(LOGITS),
         )
     return CausalLanguageModel(
         files=files,

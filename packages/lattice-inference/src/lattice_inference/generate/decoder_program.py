@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -53,6 +55,8 @@ class DecoderProgram:
         source: where the weights come from.
         precision, activations, input_ranges, threads, backend, device: as :func:`load_model` has them.
         predicting: the programs of layers that predict further tokens; ``program`` then also gives ``hidden``.
+        recurrent_only: a program of the recurrent layers alone, for drafts. It is not compiled for a GPU, whose programs
+            share no weights.
     """
 
     STEP_LOGITS = 1 << 24
@@ -70,6 +74,7 @@ class DecoderProgram:
         backend: BackendName = "cpu",
         device: DeviceName = "cpu",
         predicting: Sequence[Program] = (),
+        recurrent_only: Program | None = None,
     ) -> None:
         self._specs = program.kv_specs
         self._recurrent_specs = program.recurrent_specs
@@ -85,6 +90,9 @@ class DecoderProgram:
         compiled = self._backend.compile(program, source)
         self._program: BackendProgram | None = compiled
         self._layers = [self._backend.compile(layer, source, beside=compiled) for layer in predicting]
+        self._recurrent_layers: BackendProgram | None = None
+        if recurrent_only is not None and compiled.device == "cpu":
+            self._recurrent_layers = self._backend.compile(recurrent_only, source, beside=compiled)
         self._outputs = ("logits", "hidden") if predicting else ("logits",)
         self.device: str = compiled.device
         self.device_identity: str | None = compiled.device_identity
@@ -171,6 +179,58 @@ class DecoderProgram:
         results = self._layers[layer].run(batch, state=sequence.cache.storage)
         return results["logits"], results["hidden"]
 
+    @property
+    def guesses(self) -> bool:
+        """Whether :meth:`guess` can be called."""
+        return self._recurrent_layers is not None
+
+    def guess_share(self, kv_bytes: int) -> float:
+        """Return the bytes that :meth:`guess` reads, as a share of a step's with ``kv_bytes``."""
+        own, whole = self._bytes_read
+        return own / (whole + kv_bytes)
+
+    @cached_property
+    def _bytes_read(self) -> tuple[int, int]:
+        """The bytes of weights and state that the recurrent layers read, and those of the model."""
+        assert self._recurrent_layers is not None
+        read = {weight.text for op in self._recurrent_layers.program.ops for weight in op.weights.values()}
+        state = sum(4 * math.prod(spec.shape) for spec in self._recurrent_specs)
+        sizes = self._open().weight_sizes
+        own = sum(weight.nbytes for weight in sizes if weight.name in read)
+        return own + state, sum(weight.nbytes for weight in sizes) + state
+
+    def guess(self, slots: SequenceSlots, storage: PageStorage, token_ids: Int32Array) -> Float32Array:
+        """Run the recurrent layers alone and return the last token's logits, (1, vocab_size).
+
+        Args:
+            slots: the state of these layers before the tokens; it counts them as seen.
+            storage: the cache's memory.
+            token_ids: the tokens.
+
+        Raises:
+            InvalidInputError: the program is closed.
+            CacheFullError: no slot is free.
+            NonFiniteError: logits hold NaN or infinity.
+        """
+        self._open()
+        assert self._recurrent_layers is not None
+        count, seen = len(token_ids), slots.length
+        slots.begin()
+        try:
+            batch = Batch(
+                token_ids,
+                np.array([0, count], np.int32),
+                context_lengths=np.array([seen], np.int32),
+                block_table=(np.empty(0, np.int32),),
+                logit_rows=np.array([count - 1], np.int32),
+            )
+            logits = self._recurrent_layers.run(_with_slots(batch, [slots]), state=storage)["logits"]
+        except BaseException:
+            slots.undo()
+            raise
+        slots.settle()
+        return logits
+
     def adapting(self) -> AdaptingProgram:
         """Return the program as one that takes adapters.
 
@@ -185,8 +245,9 @@ class DecoderProgram:
         program, self._program = self._program, None
         if program is not None:
             program.close()
-        for layer in self._layers:
-            layer.close()
+        for layer in (*self._layers, self._recurrent_layers):
+            if layer is not None:
+                layer.close()
 
     @property
     def step_tokens(self) -> int:

@@ -131,7 +131,7 @@ class MtpDrafts:
                 self._run(layer, until)
 
     def _feed_back(self, count: int) -> None:
-        """Let the one layer choose ``count`` tokens: the first after the model's row, others after its own."""
+        """Let the one layer choose ``count`` tokens, from the model's row and then its own rows."""
         assert self._sequence is not None
         sampler = self._sampler.fork()  # its penalties count drafts too
         logits, hidden = self._run(0, len(self._ids) - 1)
@@ -152,7 +152,7 @@ class MtpDrafts:
         self._keep_prompt()
 
     def _run(self, layer: int, end: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Let a layer read its further rows up to ``end``; return logits and hidden rows that it gives.
+        """Let a layer read its further rows up to ``end``; return its logits and hidden rows.
 
         Rows that it read with drafts are among them.
         """

@@ -29,7 +29,7 @@ from lattice_inference.models.llama import DecoderLayers
 from lattice_inference.models.qwen35_config import Qwen35Config
 from lattice_inference.models.qwen35_names import MtpNames, Qwen35Names
 
-__all__ = ["Qwen35Layers", "build_qwen35", "build_qwen35_mtp", "kv_specs_of"]
+__all__ = ["Qwen35Layers", "build_qwen35", "build_qwen35_mtp", "build_qwen35_rules", "kv_specs_of"]
 
 
 def build_qwen35(config: Qwen35Config, names: Qwen35Names, *, keeps_hidden: bool = False) -> Program:
@@ -50,6 +50,18 @@ def build_qwen35(config: Qwen35Config, names: Qwen35Names, *, keeps_hidden: bool
         outputs["hidden"] = x
     specs = kv_specs_of(config, config.mtp_layers if keeps_hidden else 0)
     return g.build(outputs, kv_specs=specs, recurrent_specs=layers.recurrent_specs)
+
+
+def build_qwen35_rules(config: Qwen35Config, names: Qwen35Names) -> Program:
+    """Return a program that skips the layers that attend, and so reads no keys and values.
+
+    It has the weights and the recurrent state of :func:`build_qwen35`. Its ``logits``, (R, vocab_size), are a guess of
+    what the model says.
+    """
+    g = GraphBuilder()
+    layers = Qwen35Layers(g, config, names, table_use="linear" if config.tied else "rows")
+    logits = layers.logits(g.gather_rows(layers.states_of_rules()))
+    return g.build({"logits": logits}, recurrent_specs=layers.recurrent_specs)
 
 
 def kv_specs_of(config: Qwen35Config, extra_layers: int) -> list[KvSpec]:
@@ -121,6 +133,14 @@ class Qwen35Layers(DecoderLayers):
     def recurrent_specs(self) -> list[RecurrentSpec]:
         """What the layers with a gated delta rule keep."""
         return [spec for op in self._g.ops if (spec := recurrent_spec(op)) is not None]
+
+    def states_of_rules(self) -> View:
+        """Add the layers with a gated delta rule and the last norm; return the norm's output."""
+        x = self._g.embed_rows(self.embedding, ids="token_ids")
+        for layer, has_rule in enumerate(self._hybrid.delta.layers):
+            if has_rule:
+                x = self._add(x, x, layer, None)  # these layers read no angles
+        return self._norm(x, self._names.norm)
 
     def logits(self, x: View) -> View:
         """Add the output matrix, which may be the embedding."""
