@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from drawn_checkpoints import draw_ids
-from lattice_inference import Engine, EngineConfig, GenerateConfig, Session, SessionConfig, load_model
+from lattice_inference import Engine, EngineConfig, Extension, GenerateConfig, Session, SessionConfig, load_model
 from lattice_inference.generate.decoder_program import DecoderProgram
 from test_qwen35_mtp import PROMPTS, SETTINGS, directory_of, foretelling, generated
 
@@ -66,6 +68,22 @@ def test_turns_rewinds_and_forks_go_on_with_the_same_text(models, cheap):
                 texts += [session.extend([5, 6], settings), other.extend([7], settings)]
         found.append([text.token_ids for text in texts])
     assert found[0] == found[1]
+
+
+def test_guesses_leave_no_trace_in_the_state(models):
+    """At every length, over the end of a block, and where an error ends them."""
+    model, ids = models["drawn"], np.array(draw_ids("traces", 100, 256), np.int32)
+    with model.open_cache(tokens=256) as cache:
+        alone = model.forward([Extension(cache.sequence(), ids, "all")])
+        sequence = cache.sequence()
+        for length in range(100):
+            with pytest.raises(KeyError) if length % 7 == 0 else nullcontext(), sequence.slots.trial():
+                for count in (1, 1, 13):
+                    model._program.guess(sequence.slots, cache.storage, ids[:count])
+                if length % 7 == 0:
+                    raise KeyError
+            assert sequence.slots.length == length
+            assert np.array_equal(model.forward([Extension(sequence, ids[length : length + 1])])[0], alone[length])
 
 
 def test_it_shares_all_weights_with_the_model(tmp_path, models):

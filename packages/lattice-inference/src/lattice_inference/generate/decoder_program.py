@@ -193,17 +193,17 @@ class DecoderProgram:
     def _bytes_read(self) -> tuple[int, int]:
         """The bytes of weights and state that the recurrent layers read, and those of the model."""
         assert self._recurrent_layers is not None
-        read = {weight.text for op in self._recurrent_layers.program.ops for weight in op.weights.values()}
+        compiled = self._open()
+        own, whole = _elements_read(self._recurrent_layers.program), _elements_read(compiled.program)
         state = sum(4 * math.prod(spec.shape) for spec in self._recurrent_specs)
-        sizes = self._open().weight_sizes
-        own = sum(weight.nbytes for weight in sizes if weight.name in read)
-        return own + state, sum(weight.nbytes for weight in sizes) + state
+        nbytes = sum(weight.nbytes for weight in compiled.weight_sizes)
+        return nbytes * own // whole + state, nbytes + state
 
     def guess(self, slots: SequenceSlots, storage: PageStorage, token_ids: Int32Array) -> Float32Array:
         """Run the recurrent layers alone and return the last token's logits, (1, vocab_size).
 
         Args:
-            slots: the state of these layers before the tokens; it counts them as seen.
+            slots: the state of these layers before the tokens, in a call of the caller's; it counts them as seen.
             storage: the cache's memory.
             token_ids: the tokens.
 
@@ -214,22 +214,15 @@ class DecoderProgram:
         """
         self._open()
         assert self._recurrent_layers is not None
-        count, seen = len(token_ids), slots.length
-        slots.begin()
-        try:
-            batch = Batch(
-                token_ids,
-                np.array([0, count], np.int32),
-                context_lengths=np.array([seen], np.int32),
-                block_table=(np.empty(0, np.int32),),
-                logit_rows=np.array([count - 1], np.int32),
-            )
-            logits = self._recurrent_layers.run(_with_slots(batch, [slots]), state=storage)["logits"]
-        except BaseException:
-            slots.undo()
-            raise
-        slots.settle()
-        return logits
+        count = len(token_ids)
+        batch = Batch(
+            token_ids,
+            np.array([0, count], np.int32),
+            context_lengths=np.array([slots.length], np.int32),
+            block_table=(np.empty(0, np.int32),),
+            logit_rows=np.array([count - 1], np.int32),
+        )
+        return self._recurrent_layers.run(_with_slots(batch, [slots]), state=storage)["logits"]
 
     def adapting(self) -> AdaptingProgram:
         """Return the program as one that takes adapters.
@@ -420,6 +413,12 @@ def _with_rows_of_result(error: NonFiniteError, result_rows: Sequence[int]) -> N
         "(open one with dtype='bfloat16')",
         bad,
     )
+
+
+def _elements_read(program: Program) -> int:
+    """Return the numbers in the weights that a step reads whole."""
+    read = {ref.text: ref for op in program.ops if op.kind != "embed_rows" for ref in op.weights.values()}
+    return sum(math.prod(ref.shape) for ref in read.values())
 
 
 _NOTHING_KEPT: Sequence[SequenceSlots] = ()

@@ -24,9 +24,9 @@ __all__ = ["SelfDrafts"]
 class SelfDrafts:
     """A source of drafts by the model without the layers that attend; see :class:`Drafts`.
 
-    The recurrent layers go on from a copy of the state that they have in the model, so only the drafted tokens lack
-    attention. They read most of the weights and no keys and values. So a draft costs most of a step after a short text, and
-    little of one after a very long text. How many tokens are drafted follows from that cost.
+    The recurrent layers go on from the state that they have in the model, so only the drafted tokens lack attention. Then
+    the state is cut back. They read most of the weights and no keys and values. So a draft costs most of a step after a short
+    text, and little of one after a very long text. How many tokens are drafted follows from that cost.
 
     Args:
         model: a model with recurrent layers.
@@ -84,18 +84,17 @@ class SelfDrafts:
         behind = self._ids[sequence.slots.length :]
         if not count or not 0 < len(behind) <= MOST_DRAFTS:  # after a rewind the model's state comes first
             return []
-        state = sequence.slots.fork()
         sampler = self._sampler.fork()  # its penalties count drafts too
         try:
-            while len(self._proposal) < count:
-                logits = self._program.guess(state, storage, np.array(self._proposal[-1:] or behind, np.int32))
-                position = len(self._ids) + len(self._proposal)
-                self._proposal.append(sampler.sample(logits[0, : self._vocab_size], position))
-                sampler.accept(self._proposal[-1])
+            with sequence.slots.trial():
+                while len(self._proposal) < count:
+                    given = np.array(self._proposal[-1:] or behind, np.int32)
+                    logits = self._program.guess(sequence.slots, storage, given)
+                    position = len(self._ids) + len(self._proposal)
+                    self._proposal.append(sampler.sample(logits[0, : self._vocab_size], position))
+                    sampler.accept(self._proposal[-1])
         except (NonFiniteError, CacheFullError):  # the text goes on without drafts
             self._can_draft = False
-        finally:
-            state.close()
         return self._proposal
 
     def close(self) -> None:
