@@ -2,9 +2,9 @@
 
 Both read the same drawn weights, in the shape of Qwen3.5-0.8B. Engines take turns, each in a process with one thread. Times
 are of the processor, so that other work on the machine disturbs both alike. Decoding is greedy, a token's time the slope
-between two tokens. In a long text all but the last tokens come from a file that the first turn writes. Steps of several rows,
-and what ``speculate="self"`` takes for a draft, are ours alone. Memory is that of a process that has run a prompt of 4,096
-tokens.
+between two tokens. For a long text, with the last type of weights, all but the last tokens come from a file that the first
+turn writes. Steps of several rows, and what ``speculate="self"`` takes for a draft, are ours alone. Memory is that of a
+process that has run a prompt of 4,096 tokens.
 
 llama.cpp runs if llama-cpp-python is there. If it was compiled for fewer instructions than ours uses, ``--isa`` gives ours
 the same.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -68,10 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(options: argparse.Namespace) -> Record:
     """Run what the options ask for and return the record."""
+    if options.isa is not None:
+        os.environ["LATTICE_ISA"] = options.isa
     import lattice_inference
 
     record = describe_run(SCRIPT, distributions=["llama-cpp-python", "xllamacpp"])
-    record |= {"isa": options.isa or lattice_inference.cpu_info()["isa"], "absent": {}, "samples": [], "models": {}}
+    record |= {"isa": lattice_inference.cpu_info()["isa"], "absent": {}, "samples": [], "models": {}}
     record |= {"early": options.early, "late": options.late, "prompt": options.prompt}
     for path in [drawn_model(kind) for kind in options.types]:
         record["samples"] += _turns(path, options, record)
@@ -97,9 +100,8 @@ def _turns(path: Path, options: argparse.Namespace, record: Record) -> Iterator[
         running = []
         for name in (OURS, PEER):
             report(f"{path.name}: loading {name}")
-            isa = options.isa if name == OURS else None
             try:
-                process = EngineProcess(name, path, ROOT, 1, isa=isa, worker="harness.decoder_worker")
+                process = EngineProcess(name, path, ROOT, 1, worker="harness.decoder_worker")
             except RuntimeError as error:
                 if name == OURS:
                     raise
@@ -115,7 +117,7 @@ def _turns(path: Path, options: argparse.Namespace, record: Record) -> Iterator[
                 sample = {"model": path.name, "engine": process.name}
                 sample["seconds"] = process.ask(do="decode", **span, context=0, kept=None)["seconds"]
                 sample["prompt_seconds"] = process.ask(do="prefill", tokens=options.prompt)["seconds"]
-                if not options.no_long:
+                if not options.no_long and path.stem.endswith(options.types[-1]):
                     kept = DRAWN / f"{path.stem}-{process.name}-{LONG}.state"
                     sample["long_seconds"] = process.ask(do="decode", **span, context=LONG, kept=str(kept))["seconds"]
                 yield sample
@@ -125,7 +127,7 @@ def _ours(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Return what is measured of ours alone."""
     import lattice_inference
 
-    with EngineProcess(OURS, path, ROOT, 1, isa=options.isa, worker="harness.decoder_worker") as process:
+    with EngineProcess(OURS, path, ROOT, 1, worker="harness.decoder_worker") as process:
         report(f"{path.name}: memory")
         process.ask(do="decode", early=1, late=2, context=MEMORY_TOKENS, kept=None)
         peak = process.ask(do="memory")["peak_bytes"]

@@ -25,8 +25,8 @@ class SelfDrafts:
     """A source of drafts by the model without the layers that attend; see :class:`Drafts`.
 
     The recurrent layers go on from the state that they have in the model, so only the drafted tokens lack attention. Then
-    the state is cut back. They read most of the weights and no keys and values. So a draft costs most of a step after a short
-    text, and little of one after a very long text. How many tokens are drafted follows from that cost.
+    the state is cut back. They read most of the weights and no keys and values. A draft thus costs most of a step after a
+    short text, and little of one after a very long text. How many tokens are drafted follows from that cost.
 
     Args:
         model: a model with recurrent layers.
