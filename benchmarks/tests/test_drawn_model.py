@@ -10,7 +10,15 @@ from lattice_inference import Extension, load_model
 
 
 @pytest.mark.parametrize(
-    ("shape", "kind"), [("tiny", "Q8_0"), ("tiny", "Q4_0"), ("tiny", "F16"), ("tiny-moe", "Q4_0"), ("tiny-moe", "F16")]
+    ("shape", "kind"),
+    [
+        ("tiny", "Q8_0"),
+        ("tiny", "Q4_0"),
+        ("tiny", "F16"),
+        ("tiny-moe", "Q4_0"),
+        ("tiny-moe", "F16"),
+        ("tiny-qwen3.5", "Q4_0"),
+    ],
 )
 def test_a_drawn_model_computes(random_llama: ModuleType, tmp_path: Path, shape: str, kind: str) -> None:
     path = tmp_path / "tiny.gguf"
