@@ -222,6 +222,22 @@ def test_a_conversation_keeps_what_the_layer_has_read(tmp_path):
     assert found[: len(found) // 2] == found[len(found) // 2 :]
 
 
+@pytest.mark.parametrize("kind", ["foretelling", "chained"])
+def test_a_prompt_is_remembered_once_the_layers_have_read_it(models, kind):
+    """Before that its pages would be copied, because the layers still write to them."""
+    config = GenerateConfig(max_new_tokens=30, temperature=0.0, ignore_stop_tokens=True, speculate="mtp")
+    settings = SessionConfig(max_tokens=160, cache_tokens=480, prefix_bytes=1 << 20)
+    with Session(models[kind], config=settings) as session:
+        stream = session.stream(PROMPTS[-1], config)
+        next(stream)
+        pages = session._sequence.pages[0]
+        next(stream)
+        with session._cache.start(PROMPTS[-1]) as found:
+            assert found.length == DELTA_BLOCK
+        assert session._sequence.pages[0] == pages
+        assert stream.finish().accepted_tokens > 5
+
+
 @pytest.mark.parametrize("source", ["mtp", "ngram"])
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("kind", ["foretelling", "chained"])
@@ -293,10 +309,10 @@ def test_the_reference_runs_the_layer(tmp_path, outputs):
 def test_the_command_line_drafts_by_the_layer(tmp_path, capsys):
     command = ["generate", "--model", str(foretelling(tmp_path / "m")), "--json", "--max-tokens", "30", "--seed", "1"]
     found = []
-    for more in ([], ["--speculate", "mtp"]):
+    for more in ([], ["--speculate", "mtp"], ["--speculate", "self"]):
         assert main([*command, "--temperature", "0", *more, "some text"]) == 0
         found.append(json.loads(capsys.readouterr().out))
-    assert found[0]["token_ids"] == found[1]["token_ids"]
+    assert found[0]["token_ids"] == found[1]["token_ids"] == found[2]["token_ids"]
     assert found[1]["drafted_tokens"] == found[1]["accepted_tokens"]
     assert (
         main([*command[:2], str(directory_of(tmp_path / "n", mtp_num_hidden_layers=0)), "--speculate", "mtp", "x"]) == 1
