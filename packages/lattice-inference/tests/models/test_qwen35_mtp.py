@@ -100,6 +100,22 @@ def test_chained_layers_give_what_they_give_in_transformers(tmp_path, outputs, f
             model.predict(sequence, 0, ids[1:2], rows[:1], layer=2)
 
 
+def test_chained_layers_with_experts_are_the_same_in_both_forms(tmp_path):
+    path = files.write(tmp_path / "m", files.CASES["experts"] | {"mtp_num_hidden_layers": 2}, with_mtp=True)
+    ids = np.array(draw_ids("qwen3.5:experts", 20, files.VOCAB), np.int32)
+    found = []
+    for form in (path, write_gguf_py(tmp_path / "m.gguf", path, with_tokenizer=False)):
+        with load_model(form, mtp=True) as model, model.open_cache(tokens=64, dtype="float32") as cache:
+            sequence = cache.sequence()
+            sequence.hidden = HiddenRows()
+            model.forward([Extension(sequence, ids, "none")])
+            first, rows = model.predict(sequence, 0, ids[1:19], sequence.hidden.between(0, 18))
+            second, _ = model.predict(sequence, 0, ids[2:20], rows, layer=1)
+            found.append(np.concatenate([first, second]))
+    assert np.abs(found[0] - found[1]).max() <= 1e-5
+    assert np.abs(found[0][0] - found[0][1]).max() > 0.01
+
+
 @pytest.mark.parametrize("precision", ["float32", "int8", "bfloat16"])
 def test_the_model_has_the_same_bits_with_the_layer_and_shares_its_weights(tmp_path, precision):
     path, ids = directory_of(tmp_path / "m", tie_word_embeddings=False), draw_ids("bits", 70, 64)
