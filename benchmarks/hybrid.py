@@ -205,8 +205,8 @@ def render(record: Mapping[str, Any]) -> str:
             beside = ratios(record).get(model, {}) if engine == PEER else {}
             over = [f"{beside[name]:.2f}" if name in beside else "-" for name in ("decode", "prompt", "long")]
             rows.append([model, engine, *(cell for pair in zip(rates, over, strict=True) for cell in pair)])
-    header = ["model", "engine", "decoding, tokens/s", "time / Lattice's", "prompt, tokens/s", "time / Lattice's"]
-    header += [f"after {LONG:,} tokens", "time / Lattice's"]
+    header = ["model", "engine", "decoding, tokens/s", "ratio", "prompt, tokens/s", "ratio"]
+    header += [f"after {LONG:,} tokens", "ratio"]
     own = []
     for model, found in record["models"].items():
         shares = [f"{share:.2f}" for share in found["draft_shares"].values()]
@@ -215,12 +215,12 @@ def render(record: Mapping[str, Any]) -> str:
         own.append(
             [model, four, f"{found['peak_bytes'] / 1e6:.0f}", f"{found['slot_over_state']:.2f}", measured, *shares]
         )
-    titles = ["model", "step of 4 rows, of one row 1", f"peak memory at {MEMORY_TOKENS:,} tokens, MB", "slot / state"]
-    titles += [f"draft of `self` / step, {CONTEXT} tokens", *(f"by bytes read, {length:,}" for length in LONG_TEXTS)]
+    titles = ["model", "4 rows / 1", f"peak MB, {MEMORY_TOKENS:,} tokens", "slot / state"]
+    titles += [f"draft / step, {CONTEXT} tokens", *(f"by bytes, {length:,}" for length in LONG_TEXTS)]
     notes = [
         provenance(record),
-        f"Instruction set of Lattice: {record['isa']}. One thread, times of the processor, medians; greedy, slope between "
-        f"tokens {record['early']} and {record['late']}; prompts of {record['prompt']} tokens.",
+        f"Lattice: {record['isa']}. One thread, processor time, medians; slope between tokens {record['early']} and "
+        f"{record['late']}; prompts of {record['prompt']} tokens.",
         f"llama.cpp: {record['peer']}." if "peer" in record else "",
         markdown_table(header, rows),
         markdown_table(titles, own),

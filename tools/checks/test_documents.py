@@ -32,7 +32,7 @@ PAGES = subprocess.run(
 ).stdout.split()
 FROM_CODE = {"docs/ops.md"}  # whose tables tools/op_tables.py writes
 # two commits; an hour of training; an idle machine; a machine with a GPU
-NO_RECORD = {"compare", "hybrid", "instructions", "lora_quality", "training", "gpu"}
+NO_RECORD = {"compare", "instructions", "lora_quality", "training", "gpu"}
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
