@@ -68,19 +68,20 @@ def write_gguf_py(
         _add_tokenizer(writer, json.loads((directory / "tokenizer.json").read_text()), text["eos_token_id"], None)
     names = gguf.get_tensor_name_map(architecture, layers + extra)
     kind = None if quantized is None else gguf.GGMLQuantizationType[quantized]
-    shared = {name: tensors.pop(name) for name in MTP_NAMES if name in tensors}
-    for block in range(layers, layers + extra):  # each has a copy of what the layers share
-        for name, array in shared.items():
-            target = f"blk.{block}.{MTP_NAMES[name]}"
-            if target not in drop:
-                writer.add_tensor(target, _converted(name, array, text, tiled=False))
-    for name, array in _stacked(tensors, joined=False).items():
+    stacked = _stacked(tensors, joined=False)
+    placed: list[tuple[str, str]] = []
+    for name in stacked:
+        if name in MTP_NAMES:  # each extra block has a copy of what these layers share
+            placed += [(f"blk.{number}.{MTP_NAMES[name]}", name) for number in range(layers, layers + extra)]
+            continue
         plain = re.sub(r"^mtp\.layers\.(\d+)\.", lambda match: f"model.layers.{layers + int(match[1])}.", name)
-        target = names.get_name(plain.replace("dt_bias", "dt_proj.bias"), try_suffixes=(".weight", ".bias"))
-        assert target is not None, name
+        known = names.get_name(plain.replace("dt_bias", "dt_proj.bias"), try_suffixes=(".weight", ".bias"))
+        assert known is not None, name
+        placed.append((known, name))
+    for target, name in placed:
         if target in drop:
             continue
-        array = _converted(name, array, text, tiled=not is_next)
+        array = _converted(name, stacked[name], text, tiled=not is_next)
         block = 1 if kind is None else gguf.GGML_QUANT_SIZES[kind][0]
         is_kept = "ffn_gate_inp" in target or "conv1d" in target  # llama.cpp leaves these in F32
         if kind is not None and array.ndim >= 2 and array.shape[-1] % block == 0 and not is_kept:
