@@ -25,7 +25,7 @@ from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
 
-__all__ = ["main", "misses", "render"]
+__all__ = ["CONTEXT", "main", "misses", "render", "step_seconds"]
 
 SCRIPT = "speculation"
 ROWS = (1, 4, 8, 16)
@@ -113,12 +113,12 @@ def measure(options: argparse.Namespace) -> Record:
     record |= {"isa": lattice_inference.cpu_info()["isa"], "model": found[0].name, "texts": {}, "steps": {}}
     lattice_inference.set_num_threads(1)
     with lattice_inference.load_model(found[0]) as model:
-        record["steps"][found[0].name] = _steps(model, 4 * options.rounds)
+        record["steps"][found[0].name] = step_seconds(model, 4 * options.rounds)
         for name, config in _configs(options.tokens).items():
             record["texts"][name] = _texts(model, name, config, options.rounds)
     for path in options.models or [drawn_model(kind) for kind in options.types]:
         with lattice_inference.load_model(path) as model:
-            record["steps"][path.name] = _steps(model, 2 * options.rounds)
+            record["steps"][path.name] = step_seconds(model, 2 * options.rounds)
     report()
     return record
 
@@ -158,7 +158,7 @@ def _texts(model: Any, name: str, config: Any, rounds: int) -> dict[str, Any]:
     }
 
 
-def _steps(model: Any, rounds: int) -> dict[str, list[float]]:
+def step_seconds(model: Any, rounds: int) -> dict[str, list[float]]:
     """Return the seconds of steps by their numbers of rows, all with logits."""
     from lattice_inference import Extension
 

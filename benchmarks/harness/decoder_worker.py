@@ -7,10 +7,12 @@ with a line:
     {"do": "decode", "early": 32, "late": 256, "context": 0,     {"seconds": s, "ids": [...],
      "kept": null or FILE}                                        "own_seconds_a_token": s or null}
     {"do": "prefill", "tokens": 512}                             {"seconds": s}
+    {"do": "processor_time"}                                     {"about": text or null}
     {"do": "memory"}                                             {"peak_bytes": n}
 
 Decoding is greedy after ``context`` tokens, or one. Its time is the slope between the ``early``th and the ``late``th
-token, without the fixed cost of a call. An engine whose decoding cannot be compared answers null. FOLDER is not used.
+token, without the fixed cost of a call. An engine whose decoding cannot be compared answers null. After
+``processor_time`` times are of the processor. FOLDER is not used.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import ctypes
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -140,6 +143,11 @@ class LlamaCppDecoder(Decoder):
         self._llama.n_tokens = tokens
         self._library.llama_perf_context_reset(self._llama.ctx)
 
+    def about(self) -> str:
+        """Return what llama.cpp was compiled for."""
+        names = self._library.llama_print_system_info().decode().replace(" = 1", "").split("|")
+        return ", ".join(name.strip().removeprefix("CPU : ") for name in names if name.strip())
+
     def own_seconds(self) -> float | None:
         """Return what llama.cpp counted for each evaluation of one token."""
         counted = self._library.llama_perf_context(self._llama.ctx)
@@ -177,6 +185,9 @@ def main(arguments: Sequence[str]) -> None:
                 _answer(answers, asdict(decoding))
             case "prefill":
                 _answer(answers, {"seconds": decoder.prefill(request["tokens"])})
+            case "processor_time":
+                decoder.clock = time.process_time
+                _answer(answers, {"about": decoder.about()})
             case "memory":
                 _answer(answers, {"peak_bytes": peak_resident_bytes()})
             case unknown:

@@ -17,6 +17,7 @@ import fann
 import footprint
 import forward
 import grammar
+import hybrid
 import instructions
 import kernels
 import loading
@@ -55,6 +56,7 @@ SCRIPTS: dict[str, Any] = {
     "fann": fann,
     "footprint": footprint,
     "forward": forward,
+    "hybrid": hybrid,
     "instructions": instructions,
     "kernels": kernels,
     "loading": loading,

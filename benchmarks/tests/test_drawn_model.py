@@ -18,6 +18,7 @@ from lattice_inference import Extension, load_model
         ("tiny-moe", "Q4_0"),
         ("tiny-moe", "F16"),
         ("tiny-qwen3.5", "Q8_0"),
+        ("tiny-qwen3.5", "Q4_0"),
     ],
 )
 def test_a_drawn_model_computes(random_llama: ModuleType, tmp_path: Path, shape: str, kind: str) -> None:

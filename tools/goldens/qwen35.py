@@ -31,6 +31,8 @@ ROWS = [*range(200), 999, 4999]
 MTP_LENGTH = 100
 #: MtpModel takes the last layer's first norm, so the last layer has to attend.
 MTP_CASES = ("double", "wide", "experts")
+#: Two layers for further tokens: the second one reads the rows of the first.
+CHAINED = {"mtp_num_hidden_layers": 2}
 
 
 def load(name: str, folder: Path) -> Any:
@@ -59,14 +61,15 @@ def logits(model: Any, name: str) -> npt.NDArray[np.float32]:
     return np.asarray(found.numpy(), np.float32)
 
 
-def mtp_logits(model: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Return hidden rows, and the logits that the layer for further tokens makes of them."""
+def mtp_model(model: Any, changes: dict[str, Any]) -> Any:
+    """Return transformers' layers for further tokens, with the drawn weights."""
     import torch
     from transformers.modeling_layers import MtpModel
 
-    model.config.num_mtp_layers, model.config.mtp_layer_types = 1, ["full_attention"]
-    extra = MtpModel(model, 1).eval()
-    text = files.text_of(files.CASES[name])
+    text = files.text_of(changes)
+    layers = text["mtp_num_hidden_layers"]
+    model.config.num_mtp_layers, model.config.mtp_layer_types = layers, ["full_attention"] * layers
+    extra = MtpModel(model, layers).eval()
     tensors = {key: files.drawn(key, shape, "qwen3.5") for key, shape in files.mtp_shapes(text).items()}
     if "num_experts" in text:
         tensors = files.fuse_experts(tensors)
@@ -75,22 +78,42 @@ def mtp_logits(model: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDAr
         "mtp.pre_fc_norm_embedding.": "enorm.",
         "mtp.pre_fc_norm_hidden.": "hnorm.",
         "mtp.norm.": "post_norm.",
-        "mtp.layers.0.": "mtp_block.",
     }
     state = {}
-    for key, array in tensors.items():
-        start = next(part for part in parts if key.startswith(part))
-        state[f"layers.0.{parts[start]}{key.removeprefix(start)}"] = torch.tensor(array)
+    for layer in range(layers):
+        of_layer = {**parts, f"mtp.layers.{layer}.": "mtp_block."}
+        for key, array in tensors.items():
+            start = next((part for part in of_layer if key.startswith(part)), None)
+            if start is not None:
+                state[f"layers.{layer}.{of_layer[start]}{key.removeprefix(start)}"] = torch.tensor(array)
     missing, unexpected = extra.load_state_dict(state, strict=False)
     assert not unexpected, unexpected
     assert not [key for key in missing if key.startswith("layers.")], missing
+    return extra
+
+
+def mtp_logits(model: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Return hidden rows, and the logits that the layer for further tokens makes of them."""
+    hidden, found = chained_logits(model, name, files.CASES[name])
+    return hidden, found[0]
+
+
+def chained_logits(
+    model: Any, name: str, changes: dict[str, Any]
+) -> tuple[npt.NDArray[np.float32], list[npt.NDArray[np.float32]]]:
+    """Return hidden rows, and the logits of each layer for further tokens."""
+    import torch
+
+    extra = mtp_model(model, changes)
     ids = torch.tensor(draw_ids(f"qwen3.5:{name}", MTP_LENGTH, files.VOCAB))[None]
+    found = []
     with torch.no_grad():
-        hidden = model.model(ids).last_hidden_state
-        positions = torch.arange(1, MTP_LENGTH)[None]
-        rows = extra.forward_layer(0, hidden[:, :-1], positions, None, input_ids=ids[:, 1:])
-        found = model.lm_head(rows)[0]
-    return np.asarray(hidden[0, :-1].numpy(), np.float32), np.asarray(found.numpy(), np.float32)
+        hidden = rows = model.model(ids).last_hidden_state
+        for layer in range(len(extra.layers)):
+            positions = torch.arange(1 + layer, MTP_LENGTH)[None]
+            rows = extra.forward_layer(layer, rows[:, :-1], positions, None, input_ids=ids[:, 1 + layer :])
+            found.append(np.asarray(model.lm_head(rows)[0].numpy(), np.float32))
+    return np.asarray(hidden[0, :-1].numpy(), np.float32), found
 
 
 def main() -> None:
@@ -104,6 +127,9 @@ def main() -> None:
             outputs[f"logits-{name}"] = logits(model, name)
             if name in MTP_CASES:
                 outputs[f"hidden-{name}"], outputs[f"mtp-{name}"] = mtp_logits(model, name)
+            if name == "double":
+                _, (first, outputs[f"chained-{name}"]) = chained_logits(model, name, files.CASES[name] | CHAINED)
+                assert np.array_equal(first, outputs[f"mtp-{name}"])
     if arguments.check:
         with np.load(TARGET) as old:
             assert set(old.files) == set(outputs)

@@ -24,8 +24,6 @@ from lattice_inference.checkpoint.rounding import quantize_rows
 __all__ = ["SHAPES", "Shape", "write_random_llama"]
 
 TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "F16", "BF16", "F32")
-ATTENTION_INTERVAL = 4
-TAPS = 4  # of a short convolution
 CHUNK = 1 << 22  # elements that are drawn of a matrix; what follows repeats their rows in another order
 
 
@@ -34,10 +32,10 @@ class Shape:
     """Sizes of a network, named as in Llama's configuration.
 
     Attributes:
-        architecture: ``"llama"``; ``"qwen3"``, with norms of heads; ``"qwen3moe"``, which has experts too; ``"qwen35"``,
-            of whose layers three in four have the gated delta rule.
+        architecture: ``"llama"``; ``"qwen3"``, with norms of heads; ``"qwen3moe"``, which has experts too; ``"qwen35"``, in
+            which three of four layers have a gated delta rule.
         experts, chosen, expert_width: of a mixture of experts; each layer is one.
-        rule_heads, rule_dim: heads of the gated delta rule, and the dimensions of their keys and values.
+        rule_heads, rule_width: heads of keys and of values of a gated delta rule, and the width of each.
     """
 
     layers: int
@@ -54,11 +52,11 @@ class Shape:
     chosen: int = 0
     expert_width: int = 0
     rule_heads: int = 0
-    rule_dim: int = 0
+    rule_width: int = 0
 
     def has_rule(self, layer: int) -> bool:
-        """Whether a layer has the gated delta rule in place of attention."""
-        return self.rule_heads > 0 and (layer + 1) % ATTENTION_INTERVAL > 0
+        """Whether a layer has a gated delta rule in place of attention."""
+        return bool(self.rule_heads and (layer + 1) % 4)
 
 
 SHAPES = {
@@ -68,10 +66,10 @@ SHAPES = {
         12, 2048, 32, 4, 128, 6144, 151_936, False, architecture="qwen3moe", experts=128, chosen=8, expert_width=768
     ),
     "tiny-moe": Shape(2, 64, 4, 2, 32, 96, 320, False, 512, "qwen3moe", experts=8, chosen=2, expert_width=32),
+    "qwen3.5-0.8b": Shape(24, 1024, 8, 2, 256, 3584, 248_320, True, 262_144, "qwen35", rule_heads=16, rule_width=128),
+    "tiny-qwen3.5": Shape(4, 64, 4, 2, 32, 96, 320, True, 512, "qwen35", rule_heads=2, rule_width=32),
     "llama-3.2-1b": Shape(16, 2048, 32, 8, 64, 8192, 128_256, True),
     "llama-2-7b": Shape(32, 4096, 32, 32, 128, 11_008, 32_000, False, 4096),
-    "qwen3.5-0.8b": Shape(24, 1024, 8, 2, 256, 3584, 248_320, True, 262_144, "qwen35", rule_heads=16, rule_dim=128),
-    "tiny-qwen3.5": Shape(4, 64, 2, 1, 32, 96, 320, True, 512, "qwen35", rule_heads=2, rule_dim=32),
     "tiny": Shape(2, 64, 4, 2, 32, 96, 320, True, 512),
 }
 
@@ -97,21 +95,24 @@ def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
         tensors.append(_matrix("output.weight", shape.vocabulary, shape.hidden, kind))
     for layer in range(shape.layers):
         at = f"blk.{layer}."
-        second = "post_attention_norm" if shape.rule_heads else "ffn_norm"
-        tensors += [_ones(f"{at}{name}.weight", shape.hidden) for name in ("attn_norm", second)]
+        is_hybrid = shape.architecture == "qwen35"
+        tensors += [
+            _ones(f"{at}attn_norm.weight", shape.hidden),
+            _ones(f"{at}{'post_attention' if is_hybrid else 'ffn'}_norm.weight", shape.hidden),
+        ]
         tensors += _experts(at, shape, kind) if shape.experts else _feed_forward(at, shape, kind)
         if shape.has_rule(layer):
             tensors += _rule(at, shape, kind)
             continue
         tensors += [
-            _matrix(f"{at}attn_q.weight", 2 * wide if shape.rule_heads else wide, shape.hidden, kind),  # beside gates
+            _matrix(f"{at}attn_q.weight", 2 * wide if is_hybrid else wide, shape.hidden, kind),
             _matrix(f"{at}attn_k.weight", narrow, shape.hidden, kind),
             _matrix(f"{at}attn_v.weight", narrow, shape.hidden, kind),
             _matrix(f"{at}attn_output.weight", shape.hidden, wide, kind),
         ]
         if shape.architecture != "llama":
             tensors += [_ones(f"{at}attn_{part}_norm.weight", shape.head_dim) for part in "qk"]
-    of_network: dict[str, object] = {
+    of_network = {
         "block_count": shape.layers,
         "context_length": shape.context,
         "embedding_length": shape.hidden,
@@ -132,18 +133,20 @@ def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
             "expert_feed_forward_length": shape.expert_width,
         }
     if shape.rule_heads:
-        rotated = shape.head_dim // 4  # a quarter of the dimensions
-        third = -(-rotated // 6)
         of_network |= {
-            "rope.dimension_count": rotated,
-            "rope.dimension_sections": [third, third, rotated // 2 - 2 * third, 0],
+            "rope.dimension_count": shape.head_dim // 4,
+            "rope.dimension_sections": [
+                shape.head_dim // 8 - 2 * (shape.head_dim // 24),
+                *[shape.head_dim // 24] * 2,
+                0,
+            ],
             "rope.freq_base": 1e7,
-            "full_attention_interval": ATTENTION_INTERVAL,
+            "ssm.conv_kernel": 4,
+            "ssm.state_size": shape.rule_width,
             "ssm.group_count": shape.rule_heads,
             "ssm.time_step_rank": shape.rule_heads,
-            "ssm.inner_size": shape.rule_heads * shape.rule_dim,
-            "ssm.state_size": shape.rule_dim,
-            "ssm.conv_kernel": TAPS,
+            "ssm.inner_size": shape.rule_heads * shape.rule_width,
+            "full_attention_interval": 4,
         }
     metadata: dict[str, object] = {
         "general.architecture": shape.architecture,
@@ -154,30 +157,28 @@ def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
     write_gguf(path, metadata, tensors)
 
 
+def _rule(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
+    """Return the tensors of a gated delta rule; decays are from exp(-0.05) to exp(-1) a token."""
+    heads, inner = shape.rule_heads, shape.rule_heads * shape.rule_width
+    decay = np.linspace(-0.07, -1.4, heads, dtype=np.float32)
+    return [
+        _matrix(f"{at}attn_qkv.weight", 3 * inner, shape.hidden, kind),
+        _matrix(f"{at}attn_gate.weight", inner, shape.hidden, kind),
+        _matrix(f"{at}ssm_alpha.weight", heads, shape.hidden, kind),
+        _matrix(f"{at}ssm_beta.weight", heads, shape.hidden, kind),
+        _matrix(f"{at}ssm_out.weight", shape.hidden, inner, kind),
+        _matrix(f"{at}ssm_conv1d.weight", 3 * inner, 4, "F32"),
+        TensorToWrite(f"{at}ssm_a", (heads,), "F32", lambda: [decay.tobytes()]),
+        TensorToWrite(f"{at}ssm_dt.bias", (heads,), "F32", lambda: [np.zeros(heads, np.float32).tobytes()]),
+        _ones(f"{at}ssm_norm.weight", shape.rule_width),
+    ]
+
+
 def _feed_forward(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
     return [
         _matrix(f"{at}ffn_gate.weight", shape.intermediate, shape.hidden, kind),
         _matrix(f"{at}ffn_up.weight", shape.intermediate, shape.hidden, kind),
         _matrix(f"{at}ffn_down.weight", shape.hidden, shape.intermediate, kind),
-    ]
-
-
-def _rule(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
-    """Return the tensors of a layer with the gated delta rule, all of whose heads are alike."""
-    inner = shape.rule_heads * shape.rule_dim
-    decay = TensorToWrite(
-        f"{at}ssm_a", (shape.rule_heads,), "F32", lambda: [np.full(shape.rule_heads, -1, np.float32).tobytes()]
-    )
-    return [
-        _matrix(f"{at}attn_qkv.weight", 3 * inner, shape.hidden, kind),
-        _matrix(f"{at}attn_gate.weight", inner, shape.hidden, kind),
-        _matrix(f"{at}ssm_alpha.weight", shape.rule_heads, shape.hidden, kind),
-        _matrix(f"{at}ssm_beta.weight", shape.rule_heads, shape.hidden, kind),
-        _matrix(f"{at}ssm_conv1d.weight", 3 * inner, TAPS, "F32"),
-        decay,
-        _ones(f"{at}ssm_dt.bias", shape.rule_heads),
-        _ones(f"{at}ssm_norm.weight", shape.rule_dim),
-        _matrix(f"{at}ssm_out.weight", shape.hidden, inner, kind),
     ]
 
 

@@ -206,16 +206,18 @@ def _feed_forward(at: str, hidden: int, inner: int) -> dict[str, list[int]]:
 
 
 def mtp_shapes(text: dict[str, Any]) -> dict[str, list[int]]:
-    """Return the tensors of the layer that predicts a further token."""
+    """Return the tensors of the layers that predict further tokens, which share all but their blocks."""
     hidden = text["hidden_size"]
-    return {
+    shapes = {
         "mtp.fc.weight": [hidden, 2 * hidden],
         "mtp.pre_fc_norm_embedding.weight": [hidden],
         "mtp.pre_fc_norm_hidden.weight": [hidden],
         "mtp.norm.weight": [hidden],
-        **_attention_shapes(text, "mtp.layers.0."),
-        **_block_shapes(text, "mtp.layers.0."),
     }
+    for layer in range(text["mtp_num_hidden_layers"]):
+        at = f"mtp.layers.{layer}."
+        shapes |= _attention_shapes(text, at) | _block_shapes(text, at)
+    return shapes
 
 
 def drawn(name: str, shape: list[int], seed: str) -> npt.NDArray[np.float32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def write_gguf_py(
     if is_next:
         tensors = _split_products(tensors, text)
     layers = text["num_hidden_layers"]
-    extra = int(any(name.startswith("mtp.") for name in tensors))
+    extra = text["mtp_num_hidden_layers"] * any(name.startswith("mtp.") for name in tensors)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
     _add_sizes(writer, text, layers + extra, extra)
     linear = [_is_linear(text, layer) for layer in range(layers)]
@@ -67,17 +68,20 @@ def write_gguf_py(
         _add_tokenizer(writer, json.loads((directory / "tokenizer.json").read_text()), text["eos_token_id"], None)
     names = gguf.get_tensor_name_map(architecture, layers + extra)
     kind = None if quantized is None else gguf.GGMLQuantizationType[quantized]
-    for name, array in stacked(tensors, joined=False).items():
-        if name in MTP_NAMES:
-            target = f"blk.{layers}.{MTP_NAMES[name]}"
-        else:
-            plain = name.replace("mtp.layers.0.", f"model.layers.{layers}.")
-            known = names.get_name(plain.replace("dt_bias", "dt_proj.bias"), try_suffixes=(".weight", ".bias"))
-            assert known is not None, name
-            target = known
+    joined = stacked(tensors, joined=False)
+    placed: list[tuple[str, str]] = []
+    for name in joined:
+        if name in MTP_NAMES:  # each extra block has a copy of what these layers share
+            placed += [(f"blk.{number}.{MTP_NAMES[name]}", name) for number in range(layers, layers + extra)]
+            continue
+        plain = re.sub(r"^mtp\.layers\.(\d+)\.", lambda match: f"model.layers.{layers + int(match[1])}.", name)
+        known = names.get_name(plain.replace("dt_bias", "dt_proj.bias"), try_suffixes=(".weight", ".bias"))
+        assert known is not None, name
+        placed.append((known, name))
+    for target, name in placed:
         if target in drop:
             continue
-        array = _converted(name, array, text, tiled=not is_next)
+        array = _converted(name, joined[name], text, tiled=not is_next)
         block = 1 if kind is None else gguf.GGML_QUANT_SIZES[kind][0]
         is_kept = "ffn_gate_inp" in target or "conv1d" in target  # llama.cpp leaves these in F32
         if kind is not None and array.ndim >= 2 and array.shape[-1] % block == 0 and not is_kept:

@@ -226,21 +226,27 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         position: int,
         token_ids: Sequence[int] | npt.NDArray[np.int32],
         hidden: npt.NDArray[np.float32],
+        *,
+        layer: int = 0,
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Predict the token after the next one, by the layer for further tokens (MTP).
+        """Predict the token after the next one, by a layer for further tokens (MTP).
 
-        Row t of the layer takes the model's last row of token t, and token t + 1. It reads its own earlier rows in the pages
+        Row t of layer 0 takes the model's last row of token t, and token t + 1. It reads its own earlier rows in the pages
         of ``sequence``, and writes there; the model's keys and values stay as they are. The model's rows are collected if
-        ``sequence.hidden`` is a :class:`~lattice_inference.state.hidden_rows.HiddenRows`.
+        ``sequence.hidden`` is a :class:`~lattice_inference.state.hidden_rows.HiddenRows`. Row t of layer k takes the row of
+        layer k - 1, and token t + 1 + k, to predict one token more.
 
         Args:
             sequence: the sequence.
             position: the position t of the first row.
-            token_ids: T ids, the tokens from t + 1 on.
-            hidden: (T, width) float32, the model's rows from t on; or the layer's own row, to predict one token more.
+            token_ids: T ids, the tokens from t + 1 + ``layer`` on.
+            hidden: (T, width) float32, the model's rows from t on, or those of the layer before. The last layer also takes
+                its own row, to predict one token more.
+            layer: which of the :attr:`mtp_layers`.
 
         Returns:
-            Of the last row the logits (1, vocab_size) of the token after its token, and hidden (1, width).
+            The logits (1, vocab_size) of the token after the last row's token; and hidden: of the last layer the last row
+            (1, width), of others all rows (T, width).
 
         Raises:
             InvalidInputError: the model was loaded without the layer, or an argument does not fit.
@@ -254,8 +260,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
                 "predict takes a sequence of a cache, open_cache()'s, and hidden as an array of rows"
             )
         position = check_count("position", position, least=0, most=self.context_length)
+        layer = check_count("layer", layer, least=0, most=self.mtp_layers - 1)
         ids = np.array(checked_token_ids(token_ids, "token_ids"), np.int32)
-        return self._program.predict(sequence, position, ids, hidden)
+        return self._program.predict(sequence, position, ids, hidden, layer=layer)
 
     def open_cache(
         self,
@@ -399,7 +406,7 @@ def load_model(
         device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), ``"metal"`` (an Apple GPU), or
             ``"auto"``: a GPU if one can be used, else the CPU. GPUs do not support ``precision="int8"``; see the page on
             GPUs.
-        mtp: load the layer that predicts further tokens too, for ``speculate="mtp"``. Prompts then take a little longer,
+        mtp: load the layers that predict further tokens too, for ``speculate="mtp"``. Prompts then take a little longer,
             because the last layer computes every row. With bfloat16 weights, its rows are then rounded as those of the
             other layers, so that the last bits of logits differ from those without ``mtp``.
 
@@ -432,6 +439,7 @@ def load_model(
             backend=backend,
             device=device,
             predicting=predicting,
+            recurrent_only=opened.recurrent_only(LOGITS),
         )
     return CausalLanguageModel(
         files=files,
@@ -466,8 +474,6 @@ def _programs(opened: OpenedModel, *, mtp: bool) -> tuple[Program, tuple[Program
     programs = opened.predicting(LOGITS)
     if programs is None:
         raise UnsupportedError(f"{opened.path}: mtp needs heads for further tokens (MTP), and the files hold none")
-    if len(programs[1]) > 1:
-        raise UnsupportedError(f"{opened.path}: holds {len(programs[1])} layers for further tokens (MTP); built is one")
     return programs
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -53,6 +55,8 @@ class DecoderProgram:
         source: where the weights come from.
         precision, activations, input_ranges, threads, backend, device: as :func:`load_model` has them.
         predicting: the programs of layers that predict further tokens; ``program`` then also gives ``hidden``.
+        recurrent_only: a program of the recurrent layers alone, for drafts. It is not compiled for a GPU, whose programs
+            share no weights.
     """
 
     STEP_LOGITS = 1 << 24
@@ -70,6 +74,7 @@ class DecoderProgram:
         backend: BackendName = "cpu",
         device: DeviceName = "cpu",
         predicting: Sequence[Program] = (),
+        recurrent_only: Program | None = None,
     ) -> None:
         self._specs = program.kv_specs
         self._recurrent_specs = program.recurrent_specs
@@ -85,6 +90,9 @@ class DecoderProgram:
         compiled = self._backend.compile(program, source)
         self._program: BackendProgram | None = compiled
         self._layers = [self._backend.compile(layer, source, beside=compiled) for layer in predicting]
+        self._recurrent_layers: BackendProgram | None = None
+        if recurrent_only is not None and compiled.device == "cpu":
+            self._recurrent_layers = self._backend.compile(recurrent_only, source, beside=compiled)
         self._outputs = ("logits", "hidden") if predicting else ("logits",)
         self.device: str = compiled.device
         self.device_identity: str | None = compiled.device_identity
@@ -139,18 +147,19 @@ class DecoderProgram:
         return (own + shared) / sum(weight.nbytes for weight in model.weight_sizes)
 
     def predict(
-        self, sequence: CachedSequence, position: int, token_ids: Int32Array, hidden: Float32Array
+        self, sequence: CachedSequence, position: int, token_ids: Int32Array, hidden: Float32Array, *, layer: int = 0
     ) -> tuple[Float32Array, Float32Array]:
-        """Run the first layer that predicts further tokens over the pages of ``sequence``.
+        """Run a layer that predicts further tokens over the pages of ``sequence``.
 
         Args:
             sequence: whose pages are read up to ``position`` and written from there on, by this layer alone.
             position: where the first row stands.
-            token_ids: the token after each row's.
-            hidden: (T, width), the rows: of the model, or of this layer.
+            token_ids: the token that each row reads.
+            hidden: (T, width), the rows: of the model, of the layer before, or of this layer.
+            layer: the number of the layer.
 
         Returns:
-            Logits (1, vocab_size) and hidden (1, width) of the last row.
+            Logits (1, vocab_size) of the last row, and hidden (1, width) of the last layer or (T, width) of another.
 
         Raises:
             InvalidInputError: the program or the sequence is closed.
@@ -167,8 +176,53 @@ class DecoderProgram:
             logit_rows=np.array([count - 1], np.int32),
             inputs={"hidden": hidden},
         )
-        results = self._layers[0].run(batch, state=sequence.cache.storage)
+        results = self._layers[layer].run(batch, state=sequence.cache.storage)
         return results["logits"], results["hidden"]
+
+    @property
+    def guesses(self) -> bool:
+        """Whether :meth:`guess` can be called."""
+        return self._recurrent_layers is not None
+
+    def guess_share(self, kv_bytes: int) -> float:
+        """Return the bytes that :meth:`guess` reads, as a share of a step's with ``kv_bytes``."""
+        own, whole = self._bytes_read
+        return own / (whole + kv_bytes)
+
+    @cached_property
+    def _bytes_read(self) -> tuple[int, int]:
+        """The bytes of weights and state that the recurrent layers read, and those of the model."""
+        assert self._recurrent_layers is not None
+        compiled = self._open()
+        own, whole = _elements_read(self._recurrent_layers.program), _elements_read(compiled.program)
+        state = sum(4 * math.prod(spec.shape) for spec in self._recurrent_specs)
+        nbytes = sum(weight.nbytes for weight in compiled.weight_sizes)
+        return nbytes * own // whole + state, nbytes + state
+
+    def guess(self, slots: SequenceSlots, storage: PageStorage, token_ids: Int32Array) -> Float32Array:
+        """Run the recurrent layers alone and return the last token's logits, (1, vocab_size).
+
+        Args:
+            slots: the state of these layers before the tokens, in a call of the caller's; it counts them as seen.
+            storage: the cache's memory.
+            token_ids: the tokens.
+
+        Raises:
+            InvalidInputError: the program is closed.
+            CacheFullError: no slot is free.
+            NonFiniteError: logits hold NaN or infinity.
+        """
+        self._open()
+        assert self._recurrent_layers is not None
+        count = len(token_ids)
+        batch = Batch(
+            token_ids,
+            np.array([0, count], np.int32),
+            context_lengths=np.array([slots.length], np.int32),
+            block_table=(np.empty(0, np.int32),),
+            logit_rows=np.array([count - 1], np.int32),
+        )
+        return self._recurrent_layers.run(_with_slots(batch, [slots]), state=storage)["logits"]
 
     def adapting(self) -> AdaptingProgram:
         """Return the program as one that takes adapters.
@@ -184,8 +238,9 @@ class DecoderProgram:
         program, self._program = self._program, None
         if program is not None:
             program.close()
-        for layer in self._layers:
-            layer.close()
+        for layer in (*self._layers, self._recurrent_layers):
+            if layer is not None:
+                layer.close()
 
     @property
     def step_tokens(self) -> int:
@@ -358,6 +413,12 @@ def _with_rows_of_result(error: NonFiniteError, result_rows: Sequence[int]) -> N
         "(open one with dtype='bfloat16')",
         bad,
     )
+
+
+def _elements_read(program: Program) -> int:
+    """Return the numbers in the weights that a step reads whole."""
+    read = {ref.text: ref for op in program.ops if op.kind != "embed_rows" for ref in op.weights.values()}
+    return sum(math.prod(ref.shape) for ref in read.values())
 
 
 _NOTHING_KEPT: Sequence[SequenceSlots] = ()

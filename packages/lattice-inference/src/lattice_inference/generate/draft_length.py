@@ -30,7 +30,7 @@ class DraftLength:
     """
 
     def __init__(self, draft_cost: float) -> None:
-        self._draft_cost = draft_cost
+        self.draft_cost = draft_cost
         self._chance = FIRST_CHANCE
         self._pause = FIRST_PAUSE
         self._left = 0  # tokens to the next trial
@@ -38,7 +38,7 @@ class DraftLength:
     def choose(self, most: int, company: int) -> int:
         """Return how many tokens to draft, 0 to ``most``; see :meth:`Drafts.propose`."""
         share = row_cost(company)
-        cost = share * (1 + self._draft_cost / ROW_COST)
+        cost = share * (1 + self.draft_cost / ROW_COST)
         chance = expected = speed = 1.0
         best = 0
         for count in range(1, most + 1):

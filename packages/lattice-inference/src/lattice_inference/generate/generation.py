@@ -132,6 +132,16 @@ class Generation:
             return self._finish(FinishReason.CONTEXT_FULL)
         return None
 
+    def remember_prompt(self) -> None:
+        """Keep the recurrent states of a prompt that has just been run, before a token is chosen.
+
+        A template may drop what is generated now, so the next prompt may agree up to here and no further. Whole pages are
+        kept, so the sequence goes on in its last one. A layer for further tokens still has to write to the pages; its source
+        of drafts keeps the prompt after that.
+        """
+        if self._prompt_ended is None and self.sequence.slots is not None and self.sequence.hidden is None:
+            self.sequence.cache.remember(self.sequence, whole_pages=True)
+
     def next_draw(self) -> Draw:
         """Return what the next row of logits is sampled for."""
         return Draw(self._sampler, self._position, None if self.constraint is None else self.constraint.allowed())
@@ -352,6 +362,7 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
         # a draft may have caused it, and without drafts the text would go on
         chosen = run_step(model, without_drafts(takers))
     for taker, logits, choice in chosen:
+        taker.generation.remember_prompt()
         pieces[taker.place] += taker.generation.take(logits, choice)
     return pieces
 

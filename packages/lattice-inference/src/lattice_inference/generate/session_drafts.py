@@ -47,10 +47,10 @@ class SessionDrafts:
                 f"speculate='mtp' needs heads for further tokens (MTP), and {self._model.directory} has none, or was loaded "
                 "without mtp=True: use 'ngram' or a draft model"
             )
-        if config.speculate == "self":
+        if config.speculate == "self" and not self._model._program.guesses:
             raise UnsupportedError(
-                f"speculate='self' drafts with a model's linear layers, and {self._model.directory} has none: use 'ngram' "
-                "or a draft model"
+                f"speculate='self' drafts with a model's linear layers, and {self._model.directory} has none that "
+                "run alone here: use 'ngram' or a draft model"
             )
         if config.speculate is not None and not isinstance(config.speculate, str):
             from lattice_inference.generate.model_drafts import check_draft_open, check_same_vocabulary
@@ -107,6 +107,10 @@ class SessionDrafts:
             from lattice_inference.generate.mtp_drafts import MtpDrafts
 
             return MtpDrafts(self._model, vocab_size=self._vocab_size, tokens=tokens)
+        if draft == "self":
+            from lattice_inference.generate.self_drafts import SelfDrafts
+
+            return SelfDrafts(self._model, vocab_size=self._vocab_size, tokens=tokens)
         if draft is None or isinstance(draft, str):  # check() refuses the other names
             from lattice_inference.generate.ngram_drafts import NgramDrafts
 
@@ -118,10 +122,11 @@ class SessionDrafts:
 
 
 def watch_rows(source: Drafts | None, sequence: CachedSequence) -> None:
-    """Tell a source that reads the model's rows whose they are, before they are made."""
+    """Tell a source that reads the model's rows or state whose they are, before they are made."""
     from lattice_inference.generate.mtp_drafts import MtpDrafts
+    from lattice_inference.generate.self_drafts import SelfDrafts
 
-    if isinstance(source, MtpDrafts):
+    if isinstance(source, (MtpDrafts, SelfDrafts)):
         source.watch(sequence)
 
 

@@ -172,6 +172,7 @@ class StoredWeights(Generic[Config]):
         kinds_of_layers: if layers differ, one entry for each kind: the configuration of a model with one such layer, and
             the numbers of these layers. Else it is empty, and :meth:`ModelConfig.with_one_layer` represents all.
         predicting: the programs with the layers that predict further tokens, if the checkpoint holds them.
+        recurrent_only: makes a program that skips the layers that attend, for drafts; None if no layer is recurrent.
     """
 
     build: Callable[[Config], Program]
@@ -184,6 +185,7 @@ class StoredWeights(Generic[Config]):
     same: tuple[str, str] | None = None
     kinds_of_layers: tuple[tuple[Config, tuple[int, ...]], ...] = ()
     predicting: Predicting[Config] | None = None
+    recurrent_only: Callable[[Config], Program] | None = None
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,11 @@ class OpenedModel:
             return None
         return found.build(self.config), tuple([build(self.config) for build in found.layers])
 
+    def recurrent_only(self, head: Head) -> Program | None:
+        """Return the program of the recurrent layers alone; None without them or others."""
+        build = self._weights(head).recurrent_only
+        return None if build is None else build(self.config)
+
     def tensors(self, head: Head) -> StoredTensorSource:
         """Return the tensors of that program, by the program's names."""
         weights = self._weights(head)

@@ -17,7 +17,7 @@ same for a token of text, so they are positions of one axis here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from lattice_inference.checkpoint.tensor_rows import rows_name
@@ -29,7 +29,7 @@ from lattice_inference.models.llama import DecoderLayers
 from lattice_inference.models.qwen35_config import Qwen35Config
 from lattice_inference.models.qwen35_names import MtpNames, Qwen35Names
 
-__all__ = ["Qwen35Layers", "build_qwen35", "build_qwen35_mtp", "kv_specs_of"]
+__all__ = ["Qwen35Layers", "build_qwen35", "build_qwen35_mtp", "build_qwen35_rules", "kv_specs_of"]
 
 
 def build_qwen35(config: Qwen35Config, names: Qwen35Names, *, keeps_hidden: bool = False) -> Program:
@@ -52,6 +52,18 @@ def build_qwen35(config: Qwen35Config, names: Qwen35Names, *, keeps_hidden: bool
     return g.build(outputs, kv_specs=specs, recurrent_specs=layers.recurrent_specs)
 
 
+def build_qwen35_rules(config: Qwen35Config, names: Qwen35Names) -> Program:
+    """Return a program that skips the layers that attend, and so reads no keys and values.
+
+    It has the weights and the recurrent state of :func:`build_qwen35`. Its ``logits``, (R, vocab_size), are a guess of
+    what the model says.
+    """
+    g = GraphBuilder()
+    layers = Qwen35Layers(g, config, names, table_use="linear" if config.tied else "rows")
+    logits = layers.logits(g.gather_rows(layers.states_of_rules()))
+    return g.build({"logits": logits}, recurrent_specs=layers.recurrent_specs)
+
+
 def kv_specs_of(config: Qwen35Config, extra_layers: int) -> list[KvSpec]:
     """Return what the layers that attend keep, and after them ``extra_layers``.
 
@@ -70,6 +82,9 @@ def build_qwen35_mtp(config: Qwen35Config, names: MtpNames, *, number: int = 0) 
     values of row t stand at position t. The outputs are ``logits`` (R, vocab_size), of token t + 2, and ``hidden``
     (R, width): what the layer takes in the place of the model's rows to predict one token more.
 
+    Of several layers, layer k takes the rows of the layer before it, and token t + 1 + k. All but the last one give
+    ``hidden`` for every token, as the next one reads it.
+
     Args:
         config: sizes and choices of the model.
         names: the names of the tensors.
@@ -81,8 +96,12 @@ def build_qwen35_mtp(config: Qwen35Config, names: MtpNames, *, number: int = 0) 
     first_kv = config.delta.layers.count(False) + number
     table_use: Literal["linear", "rows"] = "linear" if config.tied else "rows"
     layers = Qwen35Layers(g, one, names.layer, table_use=table_use, first_kv=first_kv)
-    x = layers.predict(given, names)
-    return g.build({"logits": layers.logits(x), "hidden": x}, kv_specs=kv_specs_of(config, config.mtp_layers))
+    specs = kv_specs_of(config, config.mtp_layers)
+    if number + 1 == config.mtp_layers:
+        x = layers.predict(given, names, g.gather_rows)
+        return g.build({"logits": layers.logits(x), "hidden": x}, kv_specs=specs)
+    x = layers.predict(given, names, lambda view: view)
+    return g.build({"logits": layers.logits(g.gather_rows(x)), "hidden": x}, kv_specs=specs)
 
 
 class Qwen35Layers(DecoderLayers):
@@ -115,21 +134,29 @@ class Qwen35Layers(DecoderLayers):
         """What the layers with a gated delta rule keep."""
         return [spec for op in self._g.ops if (spec := recurrent_spec(op)) is not None]
 
+    def states_of_rules(self) -> View:
+        """Add the layers with a gated delta rule and the last norm; return the norm's output."""
+        x = self._g.embed_rows(self.embedding, ids="token_ids")
+        for layer, has_rule in enumerate(self._hybrid.delta.layers):
+            if has_rule:
+                x = self._add(x, x, layer, None)  # these layers read no angles
+        return self._norm(x, self._names.norm)
+
     def logits(self, x: View) -> View:
         """Add the output matrix, which may be the embedding."""
         config = self._hybrid
         weight = self.embedding if config.tied else self.weight(self._tensors.output, config.vocab_size, x.width)
         return self._g.linear(x, weight)
 
-    def predict(self, hidden: View, names: MtpNames) -> View:
+    def predict(self, hidden: View, names: MtpNames, keep: Callable[[View], View]) -> View:
         """Add the one layer over the rows of tokens and ``hidden``, and its norm.
 
-        Only rows with logits go through the norm.
+        After the layer's attention, only the rows that ``keep`` selects are computed.
         """
         g, width = self._g, self._hybrid.hidden_size
         token = self._norm(g.embed_rows(self.embedding, ids="token_ids"), names.embedding_norm)
         both = g.beside(token, self._norm(hidden, names.hidden_norm))
-        x = self._add(self._linear(both, names.joint, width, False), self.angles(), 0, g.gather_rows)
+        x = self._add(self._linear(both, names.joint, width, False), self.angles(), 0, keep)
         return self._norm(x, names.norm)
 
     def _output_name(self, layer: int) -> str:

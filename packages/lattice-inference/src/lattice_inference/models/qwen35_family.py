@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.errors import CheckpointError
+from lattice_inference.graph.program import Program
 from lattice_inference.models.adapter_sites import AdapterSites, module_stem
 from lattice_inference.models.experts import find_expert_names, find_gguf_experts
 from lattice_inference.models.family import Family, GgufModel, Head, StoredWeights
 from lattice_inference.models.llama import HUGGING_FACE_NAMES, find_decoder_names
 from lattice_inference.models.llama_family import IDLE_IN_DECODER_GGUF, decoder_weights, idle_in_decoder
-from lattice_inference.models.qwen35 import build_qwen35
+from lattice_inference.models.qwen35 import build_qwen35, build_qwen35_rules
 from lattice_inference.models.qwen35_config import MODEL_TYPES, Qwen35Config
 from lattice_inference.models.qwen35_gguf import ARCHITECTURES, read_qwen35_gguf
 from lattice_inference.models.qwen35_mtp import find_gguf_mtp, find_mtp
@@ -58,6 +59,7 @@ def _read_weights(checkpoint: Checkpoint, config: Qwen35Config, head: Head) -> S
         computed={**stored.computed, **_decays(checkpoint, config, names, logarithms)},
         also_read=stored.also_read | set(logarithms),
         predicting=find_mtp(checkpoint, config, names),
+        recurrent_only=_recurrent_only(config, names),
     )
 
 
@@ -78,8 +80,17 @@ def _read_gguf(checkpoint: Checkpoint) -> GgufModel[Qwen35Config]:
         partial(build_qwen35, names=names),
         ("blk.0.", "block_count", re.compile(IDLE_IN_DECODER_GGUF.pattern + extra)),
     )
-    weights = replace(weights, predicting=find_gguf_mtp(checkpoint, config, names))
+    weights = replace(
+        weights,
+        predicting=find_gguf_mtp(checkpoint, config, names),
+        recurrent_only=_recurrent_only(config, names),
+    )
     return GgufModel(config, lambda head: weights)
+
+
+def _recurrent_only(config: Qwen35Config, names: Qwen35Names) -> Callable[[Qwen35Config], Program] | None:
+    """Return what makes the program of the rules alone, if there are both kinds of layers."""
+    return partial(build_qwen35_rules, names=names) if len(set(config.delta.layers)) == 2 else None
 
 
 def _layers_with_rule(config: Qwen35Config) -> list[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import RLock
 
@@ -251,6 +252,22 @@ class SequenceSlots:
         self._drop([held for held in self._held if held.slot not in slots])
         self._held, self._before, self.prompt_end = self._before, [], None
         self._forget_marks(self.length)
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Let steps of one call go on from here, and cut what they appended at the end.
+
+        They are short, so that all that they change can be cut.
+        """
+        length = self.length
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            self.undo()
+            raise
+        self.settle()
+        self.cut(length)
 
     def close(self) -> None:
         """Give all slots back, in whatever state a call was left."""
