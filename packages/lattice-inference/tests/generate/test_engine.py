@@ -154,12 +154,12 @@ class Run(NamedTuple):
     preempted: list[EngineRequest]
 
 
-def run_many(model, tokenizer, count, seed, *, senders=3, **settings):
+def run_many(model, tokenizer, count, seed, *, senders=3, most=500, **settings):
     """Run requests that come at random times, in random chunks, and compare each with a session."""
     rng = random.Random(seed)
     requests = [drawn_request(rng) for _ in range(count)]
     needed = sum((len(prompt) + config.max_new_tokens) * n for prompt, config, _, n in requests)
-    config = EngineConfig(cache_tokens=min(needed // 4, 500), page_tokens=16, **settings)
+    config = EngineConfig(cache_tokens=min(needed // 4, most), page_tokens=16, **settings)
     preempted = []
     with Engine(model, config, tokenizer=tokenizer) as engine:
         engine._scheduler._budget = RandomBudget(seed)
@@ -194,7 +194,7 @@ def run_many(model, tokenizer, count, seed, *, senders=3, **settings):
 
 class TestBits:
     def test_each_of_many_requests_is_as_if_it_were_alone(self, adapted):
-        run_many(adapted("float32"), adapted.tokenizer, 16, 0, senders=1)
+        run_many(adapted("float32"), adapted.tokenizer, 16, 0, senders=1, most=160)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("form", ["float32", "bfloat16", "int8", "Q8_0", "Q4_1"])
