@@ -162,9 +162,9 @@ def run_many(model, tokenizer, count, seed, *, senders=3, most=500, **settings):
     config = EngineConfig(cache_tokens=min(needed // 4, most), page_tokens=16, **settings)
     preempted = []
     with Engine(model, config, tokenizer=tokenizer) as engine:
-        engine._scheduler._budget = RandomBudget(seed)
-        release = engine._room.release
-        engine._room.release = lambda name: (preempted.append(engine._requests[name]), release(name))
+        engine._steps.scheduler._budget = RandomBudget(seed)
+        release = engine._steps.room.release
+        engine._steps.room.release = lambda name: (preempted.append(engine._requests[name]), release(name))
         threads = [Sender(engine, requests[first::senders], seed + first) for first in range(senders)]
         for thread in threads:
             thread.start()

@@ -240,6 +240,18 @@ class Scheduler:
         """Let a parked request run again."""
         self._get(name).parked = False
 
+    def begin(self, name: Hashable) -> bool:
+        """Begin a waiting request's sequence before the next plan, while its pages are shared.
+
+        Returns:
+            Whether it was begun: not if it has a sequence already, or no slot is free.
+        """
+        request = self._get(name)
+        if request.runs or self._room.free_slots == 0:
+            return False
+        self._begin(request)
+        return True
+
     def is_running(self, name: Hashable) -> bool:
         """Return whether a request has a sequence."""
         return self._get(name).runs
@@ -376,11 +388,14 @@ class Scheduler:
             if self._room.free_slots == 0:
                 plan.failed.append(request.name)
                 return False
+        self._begin(request)
+        plan.started.append(request.name)
+        return True
+
+    def _begin(self, request: _Request) -> None:
         cached = self._room.start(request.name)
         request.runs = True
         request.cached, request.pending = cached, request.cached + request.pending - cached
-        plan.started.append(request.name)
-        return True
 
     def _has_room_for_prompt(self, plan: _Plan, request: _Request) -> bool:
         """Whether a slot and pages for a whole prompt are free or can be made so.

@@ -63,18 +63,24 @@ class StepRunner:
                     watch_rows(request.generation.speculation.drafts, sequence)
                 return
             ids = list(request.token_ids)
-            request.generation = Generation(
-                sequence,
-                ids[sequence.length :],
-                request.config,
-                self._prepare.tokenizer,
-                vocab_size=self._prepare.vocab_size,
-                most_tokens=self._prepare.max_tokens,
-                continues=self._prepare.continues(ids, request.config),
-                cancelled=lambda: request.is_cancelled,
-                constraint=request.constraint,
-                speculation=self._drafts.begin_one(request.config, ids, self._prepare.max_tokens, sequence),
-            )
+            speculation = self._drafts.begin_one(request.config, ids, self._prepare.max_tokens, sequence)
+            try:
+                request.generation = Generation(
+                    sequence,
+                    ids[sequence.length :],
+                    request.config,
+                    self._prepare.tokenizer,
+                    vocab_size=self._prepare.vocab_size,
+                    most_tokens=self._prepare.max_tokens,
+                    continues=self._prepare.continues(ids, request.config),
+                    cancelled=request.shall_end,
+                    constraint=request.constraint,
+                    speculation=speculation,
+                )
+            except BaseException:
+                if speculation is not None:
+                    speculation.drafts.close()
+                raise
         except Exception as error:
             failures[request] = error
 
