@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import os
 import random
 import threading
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +17,19 @@ import pytest
 
 from gguf_models import write_decoder_gguf
 from lattice_inference import Engine, EngineConfig, GenerateConfig, LoraAdapter, Session, load_model, load_tokenizer
+from lattice_inference.errors import TextTooLongError
 from lattice_inference.generate.engine import choice_seed
 from lattice_inference.generate.engine_config import EngineStats
 from lattice_inference.generate.engine_request import EngineRequest
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.grammar.specification import Regex
 from lattice_inference.lora import LoraSite
+from lattice_inference.memory.resident import resident_bytes
 from lattice_inference.quantize import quantize_gguf
 from tiny_decoders import write_drawn_model
+
+SECONDS = float(os.environ.get("LATTICE_ENGINE_SECONDS", "6"))
+"""How long the test of memory runs; 600 before a release."""
 
 SYSTEM = "you are a small model that answers in few words: "
 
@@ -210,3 +218,66 @@ class TestBits:
     @pytest.mark.parametrize("settings", [{"prefix_bytes": 0}, {"outbox_pieces": 3}], ids=str)
     def test_without_remembered_prefixes_and_with_readers_that_fall_behind(self, adapted, settings):
         run_many(adapted("float32"), adapted.tokenizer, 60, 2, **settings)
+
+
+def descriptors():
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else None
+
+
+class Load:
+    """Keeps an engine busy: readers that read, that cancel, that leave, and that fall behind."""
+
+    def __init__(self, engine, seed):
+        self.engine, self.rng = engine, random.Random(seed)
+        self.open = []
+        self.requests = self.refused = 0
+
+    def run_until(self, end):
+        while time.monotonic() < end:
+            while len(self.open) < 24:
+                self.send()
+            self.rng.shuffle(self.open)
+            stream = self.open.pop()
+            action = self.rng.random()
+            if action < 0.2:
+                stream.cancel()
+            elif action < 0.3:
+                next(stream, None)  # and it is dropped
+            elif action < 0.4:
+                asyncio.run(stream.finish_async())
+            else:
+                stream.finish()
+
+    def send(self):
+        prompt, config, adapter, n = drawn_request(self.rng)
+        self.requests += n
+        try:
+            self.open += self.engine.submit_choices(prompt, n, config, adapter=adapter, key=self.rng.randrange(3))
+            self.engine.submit("x" * 126, dataclasses.replace(config, max_new_tokens=48, grammar=None)).cancel()
+            self.engine.submit("x" * 200, config)
+        except TextTooLongError:
+            self.refused += 1
+
+
+@pytest.mark.slow
+def test_a_long_run_keeps_no_memory_pages_or_files(adapted):
+    """What is held after a fifth of the time is what is held after all of it: see ``SECONDS``."""
+    model = adapted("float32")
+    config = EngineConfig(cache_tokens=600, page_tokens=16, prefix_bytes=2**16, outbox_pieces=8, stall_timeout=0.2)
+    with Engine(model, config, tokenizer=adapted.tokenizer) as engine:
+        load, start = Load(engine, 5), time.monotonic()
+        load.run_until(start + SECONDS / 5)
+        early = resident_bytes(), descriptors(), load.requests
+        load.run_until(start + SECONDS)
+        late = resident_bytes(), descriptors()
+        load.open.clear()
+        assert engine.drain(60)
+        stats = engine.stats()
+    assert load.requests > early[2] > 0 < load.refused
+    assert stats.preemptions > 0
+    assert stats.cancelled > 0
+    assert stats.used_pages == stats.remembered_pages
+    assert early[1] == late[1]
+    if early[0] is not None:
+        assert late[0] <= 1.05 * early[0] + 2**20  # the allocator's own pools come and go
