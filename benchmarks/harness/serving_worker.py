@@ -16,6 +16,7 @@ the processor's. FOLDER is not used. llama.cpp answers ``streams`` only.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -32,6 +33,10 @@ CHUNK = 512
 """Tokens of prompts in a step: both engines' own default."""
 
 
+SAMPLING = "lattice_inference.generate._sampling"
+"""The kernels that choose tokens."""
+
+
 def drawn_prompts(streams: int, tokens: int, seed: int = 0) -> list[list[int]]:
     """Return prompts of random tokens, no two of which begin alike."""
     rng = np.random.default_rng([seed, streams, tokens])
@@ -44,10 +49,8 @@ class KernelClock:
     """Adds up the processor time of the process while a model's program or the choice of tokens runs."""
 
     def __init__(self, model: Any) -> None:
-        from lattice_inference.generate import row_sampler
-
         self.seconds = 0.0
-        program, sampling = model._program._program, row_sampler._sampling
+        program, sampling = model._program._program, importlib.import_module(SAMPLING)
         submit, sample = program.submit, sampling.sample
         clock = self
 
@@ -65,7 +68,7 @@ class KernelClock:
                 return clock.timed(self._pending.wait)
 
         program.submit = lambda *given, **options: Timed(self.timed(submit, *given, **options))
-        sampling.sample = lambda *given, **options: self.timed(sample, *given, **options)
+        vars(sampling)["sample"] = lambda *given, **options: self.timed(sample, *given, **options)
 
     def timed(self, call: Callable[..., Any], *given: Any, **options: Any) -> Any:
         """Call and add the time."""
