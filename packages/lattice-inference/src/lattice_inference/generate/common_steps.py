@@ -48,6 +48,7 @@ class CommonSteps:
         requests: those that have not ended, by name.
         room: the cache as the scheduler sees it.
         scheduler: plans the steps.
+        runner: runs their rows.
         ended: how many requests finished, were cancelled, and failed.
         steps: calls of the model.
         prompt_tokens: tokens of prompts that were run.
@@ -74,7 +75,7 @@ class CommonSteps:
         self._on_news = on_news
         self._names = 0
         self._begun: list[Hashable] = []  # since the last plan
-        self._runner = StepRunner(model, prepare, drafts)
+        self.runner = StepRunner(model, prepare, drafts)
         self.requests: dict[Hashable, EngineRequest] = {}
         self.room = EngineRoom(cache, self.requests)
         self.scheduler = Scheduler(self.room, step_tokens=step_tokens, step_ms=step_ms)
@@ -137,7 +138,7 @@ class CommonSteps:
         failures: Failures = {}
         with self._lock:
             decoding = [one for one in self.requests.values() if one.decodes and not one.is_parked]
-        drafts = self._runner.draft(decoding, failures)
+        drafts = self.runner.draft(decoding, failures)
         with self._lock:
             for request, error in failures.items():
                 self.end(request, error)
@@ -155,7 +156,7 @@ class CommonSteps:
         started = time.perf_counter()
         for name in begun:
             if name in self.room.sequences:
-                self._runner.start(self.requests[name], self.room.sequences[name], failures)
+                self.runner.start(self.requests[name], self.room.sequences[name], failures)
         takers: list[Taker] = []
         owners: list[EngineRequest] = []
         for request, row in rows:
@@ -164,7 +165,7 @@ class CommonSteps:
             ahead = drafts[row.name] if row.drafts else []
             takers.append(Taker(len(owners), request.generation, row.tokens, row.is_last, ahead))
             owners.append(request)
-        pieces = self._runner.run(takers, owners, failures)
+        pieces = self.runner.run(takers, owners, failures)
         self._complete(step, time.perf_counter() - started, owners, pieces, failures)
         return True
 

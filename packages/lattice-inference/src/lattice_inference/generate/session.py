@@ -288,8 +288,9 @@ class Session:
     ) -> list[GenerateResult]:
         """Generate for several prompts together.
 
-        Each result equals that of :meth:`generate` for its prompt alone. The session's own context stays as it is. Prompts
-        that do not fit into the cache wait until others end.
+        Each result equals that of :meth:`generate` for its prompt alone. The session's own context stays as it is. What
+        prompts have in common at their beginnings is run once. Prompts that do not fit into the cache together wait, or are
+        run again.
 
         Args:
             prompts: texts or token ids.

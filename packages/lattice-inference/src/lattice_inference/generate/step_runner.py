@@ -1,4 +1,4 @@
-"""Runs the rows of an engine's steps: drafts, the model, the choice of tokens."""
+"""Runs the rows of common steps: drafts, the model, the choice of tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Failures = dict["EngineRequest", Exception]
 
 
 class StepRunner:
-    """Runs parts of steps for an engine's thread, without a lock.
+    """Runs parts of steps for the thread that owns their generations, without a lock.
 
     A request that fails is noted in ``failures``, and the others go on.
 
