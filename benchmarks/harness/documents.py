@@ -27,6 +27,7 @@ import quality
 import recall
 import registry
 import sampling
+import serving
 import speculation
 import teacher_accuracy
 import tiles
@@ -64,6 +65,7 @@ SCRIPTS: dict[str, Any] = {
     "grammar": grammar,
     "registry": registry,
     "sampling": sampling,
+    "serving": serving,
     "speculation": speculation,
     "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,
