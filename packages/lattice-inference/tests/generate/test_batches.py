@@ -9,6 +9,7 @@ import pytest
 
 from lattice_inference import GenerateConfig, Session, SessionConfig
 from lattice_inference.errors import CacheFullError
+from lattice_inference.generate import session_drafts
 
 DRAWN = GenerateConfig(max_new_tokens=40, temperature=1.0, seed=11, ignore_stop_tokens=True, logprobs=1)
 SYSTEM = "you are a small model that answers in few words " * 2
@@ -42,8 +43,10 @@ def alone(drawn_model):
     return of
 
 
-@pytest.mark.parametrize("speculate", [None, "ngram"])
-def test_prompts_that_do_not_fit_together_have_the_same_bits(drawn_model, alone, speculate):
+@pytest.mark.parametrize("source", [None, "ngram", "model"])
+def test_prompts_that_do_not_fit_together_have_the_same_bits(drawn_model, alone, source, monkeypatch):
+    monkeypatch.setattr(session_drafts, "_weight_bytes", lambda model: 1 if model is drawn_model else 100)
+    speculate = drawn_model if source == "model" else source
     prompts = [f"{index} ab ab ab" for index in range(9)]
     configs = [dataclasses.replace(DRAWN, seed=index, max_new_tokens=20 + 4 * index) for index in range(9)]
     model = Counting(drawn_model)
@@ -53,7 +56,9 @@ def test_prompts_that_do_not_fit_together_have_the_same_bits(drawn_model, alone,
         )
         assert session.cache_bytes == 0
     assert [told(result) for result in results] == [*map(alone, prompts, configs)]
-    if speculate is None:
+    if source == "model":
+        assert sum(result.accepted_tokens for result in results) > 100
+    if source is None:
         needed = sum(len(prompt) + len(result.token_ids) - 1 for prompt, result in zip(prompts, results, strict=True))
         assert sum(map(sum, model.calls)) > needed  # some were run again
 
