@@ -139,7 +139,7 @@ class Sender(threading.Thread):
     def run(self):
         try:
             for prompt, config, adapter, n in self.requests:
-                time.sleep(self.rng.choice([0, 0, 0.001, 0.004]))
+                time.sleep(self.rng.choice([0, 0, 0, 0, 0.001, 0.004]))
                 streams = self.engine.submit_choices(
                     prompt, n, config, adapter=adapter, key=self.name, priority=self.rng.choice([0, 0, 1, -1])
                 )
@@ -162,7 +162,7 @@ class Run(NamedTuple):
     preempted: list[EngineRequest]
 
 
-def run_many(model, tokenizer, count, seed, *, senders=3, most=500, **settings):
+def run_many(model, tokenizer, count, seed, *, senders=3, most=208, **settings):
     """Run requests that come at random times, in random chunks, and compare each with a session."""
     rng = random.Random(seed)
     requests = [drawn_request(rng) for _ in range(count)]
