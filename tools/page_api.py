@@ -22,6 +22,9 @@ PACKAGES = ("lattice_embed", "lattice_inference", "lattice_fann", "lattice_trans
 
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises):$")
 _ENTRY = re.compile(r"^    (\S[^:]*): (.*)$")
+_DIRECTIVE = re.compile(r"\s*# doctest: \S+$")
+_DEFAULT = re.compile(r"^(\w+: [^=\"']+)=")  # of an annotated parameter: ast writes no blanks around the sign
+_LONGEST_LINE = 80
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -91,17 +94,47 @@ def _function(name: str, found: ast.FunctionDef | ast.AsyncFunctionDef, heading:
 
 
 def _arguments(found: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return the parameters in parentheses; a line each where one line would be long."""
     text = re.sub(r"^(?:self|cls)(?:, |$)", "", ast.unparse(found.args))
-    return f"({text})"
+    parts = [_DEFAULT.sub(r"\1 = ", part) for part in _split_parameters(text)]
+    if len(text) <= _LONGEST_LINE:
+        return f"({', '.join(parts)})"
+    return "(\n" + "".join(f"    {part},\n" for part in parts) + ")"
+
+
+def _split_parameters(text: str) -> list[str]:
+    """Split at the commas that no bracket or string holds."""
+    parts, depth, start, quote = [], 0, 0, ""
+    for place, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(text[start:place].strip())
+            start = place + 1
+    return [*parts, text[start:].strip()]
 
 
 def _text(docstring: str) -> list[str]:
     """Return a docstring as Markdown: sections become lists, roles of Sphinx become code."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", docstring.replace("``", "`"))
     lines: list[str] = []
-    in_section = False
+    in_section = in_example = False
     for line in text.splitlines():
-        if heading := _SECTION.match(line):
+        if not in_example and line.lstrip().startswith(">>> "):  # Markdown would read three quotations in one another
+            in_example = True
+            lines += ["", "```pycon"]
+        elif in_example and not line.strip():
+            in_example = False
+            lines.append("```")
+        if in_example:
+            lines.append(_DIRECTIVE.sub("", line.strip()))
+        elif heading := _SECTION.match(line):
             in_section = True
             lines += ["", f"**{heading[1]}**", ""]
         elif in_section and line and not line.startswith(" "):
@@ -112,7 +145,7 @@ def _text(docstring: str) -> list[str]:
             lines.append(f"* `{entry[1]}`: {entry[2]}" if entry else f"  {line.strip()}" if line.strip() else "")
         else:
             lines.append(line)
-    return lines
+    return [*lines, "```"] if in_example else lines
 
 
 def _find(package: str, name: str) -> _Definition | ast.stmt | Path | None:

@@ -28,6 +28,7 @@ import recall
 import registry
 import sampling
 import serving
+import serving_http
 import speculation
 import teacher_accuracy
 import tiles
@@ -66,6 +67,7 @@ SCRIPTS: dict[str, Any] = {
     "registry": registry,
     "sampling": sampling,
     "serving": serving,
+    "serving_http": serving_http,
     "speculation": speculation,
     "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,

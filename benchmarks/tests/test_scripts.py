@@ -27,7 +27,7 @@ from harness.record import describe_run
 NAMES = (
     "caches compare decode design_baselines distillation embed fann footprint forward grammar instructions kernels "
     "gpu loading lora peak precision_quality quality recall registry speculation teacher_accuracy tiles tokenizing training "
-    "lora_quality serving vectors"
+    "lora_quality serving serving_http vectors"
 )
 SCRIPTS = {name: importlib.import_module(name) for name in NAMES.split()}
 

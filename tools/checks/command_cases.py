@@ -71,6 +71,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-embed", "search"): ["vectors.npy", "a text", "--texts", "texts.txt", "--model", "encoder"],
     ("lattice-embed", "compare"): ["encoder", "encoder", "--input", "texts.txt", "--top", "1"],
     ("lattice-embed", "rerank"): ["--model", "ranker", "a query", "a text", "another"],
+    ("lattice-embed", "serve"): ["--model", "encoder", "--reranker", "ranker", "--port", "0", "--check"],
     ("lattice-embed", "models"): [],
     ("lattice-embed", "download"): ["no/such-model"],
     ("lattice-embed", "cache"): ["stats", "--cache-folder", "cache"],

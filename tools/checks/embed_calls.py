@@ -120,6 +120,7 @@ calls(
     {
         "score": {"query": "a", "documents": ["a text"]},
         "score_pairs": {"pairs": [("a", "b")]},
+        "count_tokens": {"pairs": [("a", "b")]},
         "rank": {"query": "a", "documents": ["a text"]},
     },
 )

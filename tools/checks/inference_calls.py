@@ -115,6 +115,7 @@ calls(
         "encode": {"texts": ["a text"]},
         "count_tokens": {"texts": ["a text"]},
         "packed_tokens": {"texts": ["a text"]},
+        "encode_tokens": {"token_ids": [[1, 2]]},
         "token_vectors": {"texts": ["a text"]},
         "token_offsets": _text,
     },
@@ -265,6 +266,7 @@ calls(
         "submit_choices": {"prompt": "a", "n": 2, "config": _short, "priority": 1, "deadline": 9.0, "key": "k"},
     },
 )
+calls("lattice_inference.Engine", lambda: _engine("between_steps"), {"between_steps": {"function": dict}})
 calls("lattice_inference.Engine", lambda: _engine("drain"), {"drain": {"timeout": 0.0}})
 
 

@@ -68,14 +68,20 @@ def blocks_of(text: str) -> list[Block]:
 
 
 def commands_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of our commands in the page's ``console``, ``bash`` and bare blocks."""
+    """Yield line and text of our commands in the page's ``console``, ``bash`` and bare blocks.
+
+    A command that a backslash continues is one text, with the number of its first line.
+    """
     for block in blocks_of(text):
         if block.info not in ("", "bash", "console"):
             continue
-        for offset, line in enumerate(block.code.splitlines()):
+        lines = enumerate(block.code.splitlines(), block.line)
+        for number, line in lines:
             command = line.strip().removeprefix("$ ")
+            while command.endswith("\\"):
+                command = command[:-1] + next(lines, (0, ""))[1].strip()
             if _COMMAND.search(command):
-                yield block.line + offset, command
+                yield number, command
 
 
 def run_page(page: Path, namespace: dict[str, object] | None = None) -> int:

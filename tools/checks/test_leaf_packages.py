@@ -33,8 +33,17 @@ class NothingElse(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, NothingElse())
 whole = importlib.import_module(package)
-for module in pkgutil.walk_packages(whole.__path__, f"{package}."):
-    if not module.name.endswith("__main__"):
+refused = {f"{package}.serve"}  # its import says which extra is missing
+try:
+    importlib.import_module(f"{package}.serve")
+except ModuleNotFoundError:
+    assert package != "lattice_inference"
+except whole.UnsupportedError as error:
+    assert "lattice-inference[serve]" in str(error)
+else:
+    raise AssertionError("serve was imported without its extra")
+for module in pkgutil.walk_packages(whole.__path__, f"{package}.", onerror=lambda name: None):
+    if not module.name.endswith("__main__") and module.name not in refused:
         importlib.import_module(module.name)
 exec(code)
 """

@@ -86,6 +86,19 @@ def test_pages_of_names_have_signatures_and_docstrings():
     assert "### Encoder.encode" in pages["lattice_inference"]
 
 
+def test_examples_of_docstrings_are_blocks_and_long_signatures_have_lines():
+    page = hook("api_page")("lattice_inference")
+    inside = False
+    for line in page.splitlines():
+        if line.startswith("```"):
+            inside = not inside
+        assert inside or not line.lstrip().startswith(">>>"), line
+    assert not inside
+    assert "```pycon\n>>> " in page
+    assert "# doctest:" not in page
+    assert "    threads: int | None = None,\n" in page
+
+
 def test_style_and_script_are_our_own_and_load_nothing():
     for name in ("site.css", "site.js"):
         assert f"assets/{name}" in SETTINGS

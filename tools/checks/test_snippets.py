@@ -21,7 +21,9 @@ RUNNER = Path(__file__).with_name("snippets.py")
 
 
 def is_local(command: str) -> bool:
-    """Whether the command can run here: it names the model that the tests have, or needs none."""
+    """Whether the command can run here: it names the model that the tests have, or needs none, and ends."""
+    if re.search(r"lattice(-embed)? serve ", command):
+        return False
     return bool(MINILM.search(command) or re.search(r"lattice(-embed)? (models|doctor|--version|--help)$", command))
 
 
@@ -89,7 +91,13 @@ def test_command_has_only_options_that_exist(command):
     parsers["lattice-tune"] = lattice_tune.cli.parser
     start = next(place for place, word in enumerate(words) if word in parsers)
     rest = words[start + 1 :]
-    assert parsers[words[start]].build_parser().parse_args(rest[: rest.index("|") if "|" in rest else None]).run
+    end = next((place for place, word in enumerate(rest) if word in ("|", ">")), None)
+    assert parsers[words[start]].build_parser().parse_args(rest[:end]).run
+
+
+def test_continued_command_is_one_command():
+    page = "```\nlattice serve --model a=b \\\n    --port 0\nlattice doctor\n```\n"
+    assert list(commands_of(page)) == [(2, "lattice serve --model a=b --port 0"), (4, "lattice doctor")]
 
 
 def test_pages_show_snippets_and_commands():

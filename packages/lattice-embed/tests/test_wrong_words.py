@@ -23,6 +23,7 @@ VALID: dict[str, list[str]] = {
     "rerank": ["--model", ".", "a", "b"],
     "search": ["s.db", "a"],
     "compare": ["minilm", "minilm", "--input", "texts.txt"],
+    "serve": ["--model", "minilm", "--port", "0", "--check"],
     "models": [],
     "download": ["all-minilm-l6-v2"],
     "cache": ["stats", "--cache-folder", "c"],

@@ -1,10 +1,11 @@
-# cython: freethreading_compatible=False
 """Core of the in-memory cache: keys, the table, and which call computes a missing text.
 
 It is compiled because a model evicts the processor's caches between two calls: a few microseconds of Python then take
-a hundred. Each step on a table or dictionary is atomic under Python's global lock, so there are no further locks. A
-Python without that lock enables it for this module.
+a hundred. Each step on a table or dictionary is atomic under Python's global lock. A Python without that lock takes
+the object's own lock instead (a critical section, which is nothing elsewhere).
 """
+
+cimport cython
 
 import threading
 from collections import OrderedDict
@@ -110,6 +111,7 @@ cdef class Shard:
     cdef readonly object capacity
     cdef readonly object max_bytes
     cdef readonly object entries
+    cdef object _clear
     cdef object _move_to_end
     cdef object _pop_oldest
     cdef Py_ssize_t _most_entries
@@ -125,29 +127,42 @@ cdef class Shard:
         self._most_entries = -1 if capacity is None else capacity
         self._most_bytes = -1 if max_bytes is None else max_bytes
         self.entries = OrderedDict()
+        self._clear = self.entries.clear
         self._move_to_end = self.entries.move_to_end
         self._pop_oldest = self.entries.popitem
 
     cpdef CachedEmbedding get(self, bytes key):
-        cdef PyObject* found = PyDict_GetItem(self.entries, key)
-        if found == NULL:
-            self.misses += 1
-            return None
-        entry = <CachedEmbedding>found
-        self.hits += 1
-        try:
-            self._move_to_end(key)
-        except KeyError:  # it made room for another in the meantime
-            pass
+        cdef PyObject* found
+        cdef CachedEmbedding entry = None
+        with cython.critical_section(self):
+            found = PyDict_GetItem(self.entries, key)
+            if found == NULL:
+                self.misses += 1
+            else:
+                entry = <CachedEmbedding>found
+                self.hits += 1
+                try:
+                    self._move_to_end(key)
+                except KeyError:  # it made room for another in the meantime
+                    pass
         return entry
 
     cpdef CachedEmbedding peek(self, bytes key):
-        cdef PyObject* found = PyDict_GetItem(self.entries, key)
-        return None if found == NULL else <CachedEmbedding>found
+        cdef PyObject* found
+        cdef CachedEmbedding entry = None
+        with cython.critical_section(self):
+            found = PyDict_GetItem(self.entries, key)
+            if found != NULL:
+                entry = <CachedEmbedding>found
+        return entry
 
     cpdef put(self, bytes key, CachedEmbedding entry):
         if key is None or entry is None:
             raise TypeError("a shard keeps an entry under a key, and neither is None")
+        with cython.critical_section(self):
+            self._put(key, entry)
+
+    cdef _put(self, bytes key, CachedEmbedding entry):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(entry.data) + OVERHEAD
         if PyDict_Contains(self.entries, key):
             replaced = self.entries.pop(key, None)
@@ -162,8 +177,9 @@ cdef class Shard:
             self.bytes_held -= PyBytes_GET_SIZE((<CachedEmbedding>oldest).data) + OVERHEAD
             self.evictions += 1
 
+    @cython.critical_section
     def clear(self):
-        self.entries.clear()
+        self._clear()
         self.bytes_held = 0
 
 
@@ -182,10 +198,17 @@ cdef class Flight:
 
     def board(self):
         """Be ready for :meth:`wait`."""
+        cdef object landed
+        cdef bint over
         if self._landed is None and not self._over:
             landed = threading.Event()
-            if self._landed is None:  # another may have boarded meanwhile
-                self._landed = landed
+            with cython.critical_section(self):
+                if self._landed is None:  # another may have boarded meanwhile
+                    self._landed = landed
+                landed = self._landed
+                over = self._over
+            if over:
+                landed.set()
 
     def wait(self, key, is_cancelled=None):
         """Wait for the leader and return its result for ``key``, or None if it failed.
@@ -194,17 +217,24 @@ cdef class Flight:
 
         ``is_cancelled`` is asked now and then; where it says so, this returns None before the leader has ended.
         """
-        while not self._over and not self._landed.wait(None if is_cancelled is None else LOOK_SECONDS):
+        cdef bint over
+        while True:
+            with cython.critical_section(self):
+                over = self._over
+            if over or self._landed.wait(None if is_cancelled is None else LOOK_SECONDS):
+                return self._results.get(key)
             if is_cancelled():
                 return None
-        return self._results.get(key)
 
     cpdef land(self, dict results):
         """Let the waiting calls go on; later ones need not wait."""
-        self._results = results
-        self._over = True
-        if self._landed is not None:
-            self._landed.set()
+        cdef object landed
+        with cython.critical_section(self):
+            self._results = results
+            self._over = True
+            landed = self._landed
+        if landed is not None:
+            landed.set()
 
 
 cdef class SingleFlight:
@@ -241,9 +271,10 @@ cdef class SingleFlight:
 
         What is not in ``results`` has failed; the calls that wait for it may compute it themselves.
         """
-        for key in keys:
-            if self._flights.get(key) is flight:  # after a fork it may belong to no flight, or another one
-                del self._flights[key]
+        with cython.critical_section(self):
+            for key in keys:
+                if self._flights.get(key) is flight:  # after a fork it may belong to no flight, or another one
+                    del self._flights[key]
         flight.land(results)
 
     cdef Flight claim_one(self, key):
@@ -294,9 +325,11 @@ cdef class Landing:
             self._land({})
 
     cdef _land(self, dict results):
-        cdef dict flights = self._flights._flights
-        if PyDict_GetItem(flights, self._key) == <PyObject*>self._flight:  # not so after a fork
-            PyDict_DelItem(flights, self._key)
+        cdef dict flights
+        with cython.critical_section(self._flights):
+            flights = self._flights._flights
+            if PyDict_GetItem(flights, self._key) == <PyObject*>self._flight:  # not so after a fork
+                PyDict_DelItem(flights, self._key)
         flight, self._flight = self._flight, None
         flight.land(results)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from lattice_embed.argument_checks import check_flag
 from lattice_embed.errors import (
@@ -149,6 +150,22 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
             raise NonFiniteVectorError(index=min(error.rows, default=0), model=self._source.name) from error
         except inference_errors.InvalidInputError as error:
             raise InvalidInputError(str(error)) from error
+
+    def count_tokens(
+        self, pairs: Sequence[tuple[str, str]], *, instruction: str | None = None
+    ) -> npt.NDArray[np.int32]:
+        """Return (n,) int32: the tokens of each pair before it is cut, special tokens included.
+
+        Raises:
+            InvalidInputError, InvalidTextError: as :meth:`score_pairs`.
+        """
+        scorer = self._load()
+        asked: dict[str, Any] = {} if instruction is None else {"instruction": instruction}
+        try:
+            counts: npt.NDArray[np.int32] = scorer.count_tokens(self._check_pairs(pairs), **asked)
+        except inference_errors.InvalidInputError as error:
+            raise InvalidInputError(str(error)) from error
+        return counts
 
     def rank(
         self, query: str, documents: Sequence[str], *, top_k: int | None = None, instruction: str | None = None

@@ -10,7 +10,7 @@ import pytest
 
 from drawn_checkpoints import write_directory
 from lattice_inference import load_cross_encoder, load_encoder
-from lattice_inference.errors import InvalidInputError
+from lattice_inference.errors import InvalidInputError, TextTooLongError
 from lattice_inference.quantize import Calibrator
 
 TEXTS = ["a cat", "the dog"]
@@ -100,3 +100,23 @@ def test_one_text_is_a_str(encoder, wrong):
 def test_a_calibrator_observes_texts_only(data_directory, name):
     with Calibrator(data_directory / "tiny_bert") as calibrator, pytest.raises(InvalidInputError):
         calibrator.observe(WRONG[name])
+
+
+class TestTokenIds:
+    def test_they_have_the_bits_of_their_texts(self, encoder):
+        ids = [encoder.tokenizer.encode(text).ids for text in TEXTS]
+        expected = encoder.encode(TEXTS)
+        told = encoder.encode_tokens(ids)
+        assert told.vectors.tobytes() == expected.vectors.tobytes()
+        assert told.token_counts.tolist() == expected.token_counts.tolist()
+        assert encoder.encode_tokens([]).vectors.shape == (0, encoder.dimension)
+
+    @pytest.mark.parametrize("given", [None, 3, "abc", [1], [[]], [[1], []], [["a"]], [[True]], [[-1]], [[10**9]]])
+    def test_others_are_refused(self, encoder, given):
+        with pytest.raises(InvalidInputError):
+            encoder.encode_tokens(given)
+
+    def test_too_many_are_refused(self, encoder):
+        assert len(encoder.encode_tokens([[5] * encoder.max_tokens]).vectors) == 1
+        with pytest.raises(TextTooLongError, match="text 1 has"):
+            encoder.encode_tokens([[5], [5] * (encoder.max_tokens + 1)])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +80,23 @@ def client_of(app) -> TestClient:
 def client(models):
     with client_of(models.app()) as made:
         yield made
+
+
+@contextlib.contextmanager
+def served_at(app):
+    """Serve on a port, and yield the server and the address."""
+    uvicorn = pytest.importorskip("uvicorn")
+    from lattice_inference.serve.server import listen, server_config
+
+    listener = listen("127.0.0.1", 0, has_keys=True)
+    server = uvicorn.Server(server_config(app))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
+    thread.start()
+    try:
+        yield server, f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
 
 
 def events_of(text: str) -> list[dict]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lattice_inference import Chat, GenerateConfig, Session
+from lattice_inference.generate.causal_language_model import Extension
 from lattice_inference.generate.engine import choice_seed
 
 from .conftest import events_of
@@ -31,6 +32,14 @@ def alone(model, config=SETTINGS, adapter=None, messages=ASKED):
         chat = Chat(session, config=config)
         chat.messages = [*messages[:-1]]
         return chat.send(messages[-1]["content"])
+
+
+def logprobs_of(model, ids, adapter):
+    """Return the log-probabilities of all ids but the first, from the model's logits."""
+    with model.open_cache(tokens=64) as cache, cache.sequence(adapter=adapter) as sequence:
+        logits = model.forward([Extension(sequence, ids, "all")])[:-1, : model.tokenizer.vocab_size].astype(np.float64)
+    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return logits[np.arange(len(ids) - 1), ids[1:]]
 
 
 class TestChat:
@@ -185,6 +194,41 @@ class TestCompletions:
                 texts[choice["index"]] += choice["text"]
         assert texts == [choice["text"] for choice in whole["choices"]]
 
+    @pytest.mark.parametrize("model", ["drawn", "tuned"])
+    def test_an_echoed_prompt_has_log_probabilities(self, client, models, model):
+        adapter = "other" if model == "tuned" else None
+        body = {**self.BODY, "model": model, "echo": True, "logprobs": 2, "n": 2}
+        answer = post(client, "/v1/completions", **body, prompt=["xyz", "abcab"])
+        events = events_of(
+            client.post("/v1/completions", json={**body, "prompt": ["xyz", "abcab"], "stream": True}).text
+        )
+        for place, text in enumerate(["xyz", "xyz", "abcab", "abcab"]):
+            choice = answer["choices"][place]
+            ids = models.drawn.tokenizer.encode(text).ids.tolist()
+            told = choice["logprobs"]
+            assert "".join(told["tokens"][: len(ids)]) == text
+            assert choice["text"].startswith(text)
+            assert (told["token_logprobs"][0], told["top_logprobs"][0]) == (None, None)
+            starts = np.cumsum([0, *map(len, told["tokens"])])[:-1]
+            assert told["text_offset"] == starts.tolist()
+            expected = logprobs_of(models.drawn, ids, adapter)
+            np.testing.assert_allclose(told["token_logprobs"][1 : len(ids)], expected, atol=1e-6)
+            assert all(1 <= len(top) <= 2 for top in told["top_logprobs"][1:])  # two ids may have one text
+            mine = [one for event in events for one in event["choices"] if one["index"] == place and one["logprobs"]]
+            for name in told:
+                assert [value for one in mine for value in one["logprobs"][name]] == told[name]
+
+    def test_tokens_of_a_prompt_are_told_as_if_they_were_drawn(self, client, models):
+        with Session(models.drawn) as session:
+            result = session.generate("xyz", self.CONFIG)
+        ids = [*models.drawn.tokenizer.encode("xyz").ids.tolist(), *result.token_ids]
+        body = {"model": "drawn", "prompt": ids, "max_tokens": 0, "echo": True, "logprobs": 1}
+        choice = post(client, "/v1/completions", **body)["choices"][0]
+        assert choice["finish_reason"] == "length"
+        told = choice["logprobs"]["token_logprobs"]
+        assert len(told) == len(ids)
+        assert told[-len(result.token_ids) :] == [one.logprob for one in result.logprobs]
+
     def test_left_out_max_tokens_fill_the_context(self, client):
         answer = post(client, "/v1/completions", model="drawn", prompt="abc", seed=1, ignore_eos=True)
         assert answer["usage"]["total_tokens"] == 128
@@ -201,6 +245,15 @@ class TestTexts:
         assert answer["usage"]["prompt_tokens"] == int(models.encoder.count_tokens(self.TEXTS).sum())
         coded = post(client, "/v1/embeddings", model="vectors", input=self.TEXTS[0], encoding_format="base64")
         assert base64.b64decode(coded["data"][0]["embedding"]) == expected[0].tobytes()
+
+    def test_token_ids_have_the_vectors_of_their_texts(self, client, models):
+        expected = models.encoder.encode(self.TEXTS).vectors
+        ids = [models.encoder.tokenizer.encode(text).ids.tolist() for text in self.TEXTS]
+        for given, rows in ((ids, expected), (ids[1], expected[1:2])):
+            answer = post(client, "/v1/embeddings", model="vectors", input=given)
+            told = np.array([entry["embedding"] for entry in answer["data"]], np.float32)
+            assert told.tobytes() == rows.tobytes()
+        assert answer["usage"]["prompt_tokens"] == len(ids[1])
 
     def test_fewer_dimensions_have_length_one(self, client, models):
         answer = post(client, "/v1/embeddings", model="vectors", input="the cat", dimensions=5)

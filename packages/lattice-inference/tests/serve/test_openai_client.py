@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 
 import numpy as np
 import pytest
-import uvicorn
 
 from lattice_inference.serve import ServeConfig
-from lattice_inference.serve.server import listen
 
+from .conftest import served_at
 from .test_answers import ASKED, SETTINGS, alone
 
 openai = pytest.importorskip("openai")
@@ -24,14 +22,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def url(models):
-    listener = listen("127.0.0.1", 0, has_keys=True)
-    app = models.app(ServeConfig(api_keys=["key"]))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    server.should_exit = True
-    thread.join(30)
+    with served_at(models.app(ServeConfig(api_keys=["key"]))) as (_, address):
+        yield f"{address}/v1"
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import pytest
 from lattice_inference import Engine, EngineConfig
 from lattice_inference.generate import step_runner as engine_module
 from lattice_inference.serve import ServeConfig
+from lattice_inference.serve.metrics import ServeMetrics
 from lattice_inference.serve.reasoning_split import ReasoningSplit
 from lattice_inference.serve.token_batches import TokenBatches
 from tiny_decoders import write_drawn_model
@@ -86,9 +87,9 @@ class TestLeaving:
             return np.zeros((len(items), 1), np.float32)
 
         batches = TokenBatches(run, 4)
-        first = batches.submit(["a"], [4])
+        first = batches.submit(["a"], [4], None)
         began.wait(30)
-        left, last = batches.submit(["b"], [4]), batches.submit(["c"], [4])
+        left, last = batches.submit(["b"], [4], None), batches.submit(["c"], [4], None)
         left.cancel()
         may_go.set()
         assert first.result(30).shape == last.result(30).shape == (1, 1)
@@ -97,6 +98,36 @@ class TestLeaving:
 
 
 class TestBatches:
+    def test_they_take_turns_with_the_steps_of_an_engine(self, models):
+        threads = []
+
+        class Watched:
+            dimension, max_tokens = models.encoder.dimension, models.encoder.max_tokens
+
+            def count_tokens(self, texts):
+                return models.encoder.count_tokens(texts)
+
+            def encode(self, texts):
+                threads.append(threading.current_thread().name)
+                return models.encoder.encode(texts)
+
+        texts = ["the cat sat"] * 200
+        expected = models.encoder.encode(texts[:1]).vectors[0].tolist()
+        for served, thread in (({}, "lattice-engine"), ({"models": {}, "adapters": {}}, "lattice-batches_0")):
+            with client_of(models.app(embeddings={"vectors": Watched()}, **served)) as client:
+                answer = client.post("/v1/embeddings", json={"model": "vectors", "input": texts}).json()
+            assert all(entry["embedding"] == expected for entry in answer["data"])
+            assert set(threads) == {thread}
+            assert len(threads) == 1 or served == {}  # 800 tokens are more than the first turn takes
+            threads.clear()
+
+    def test_a_closed_engine_fails_its_requests_alone(self, models):
+        with Engine(models.drawn) as engine:
+            app = models.app(models={"drawn": engine}, adapters={})
+        with client_of(app) as client:
+            answer = client.post("/v1/embeddings", json={"model": "vectors", "input": "a"})
+            assert "closed" in refused(answer, 500, "generation_failed")
+
     def test_they_hold_as_many_tokens_as_fit_and_take_turns(self):
         began, may_go, calls = threading.Event(), threading.Event(), []
 
@@ -107,9 +138,9 @@ class TestBatches:
             return np.array([[int(item)] for item in items], np.float32)
 
         batches = TokenBatches(run, 10)
-        jobs = [batches.submit(["0"], [99])]
+        jobs = [batches.submit(["0"], [99], None)]
         began.wait(30)
-        jobs += [batches.submit(["1", "2", "3", "4", "5"], [4] * 5), batches.submit(["6"], [2])]
+        jobs += [batches.submit(["1", "2", "3", "4", "5"], [4] * 5, None), batches.submit(["6"], [2], None)]
         jobs.append(batches.submit(["7"], [1], "other"))
         may_go.set()
         results = [job.result(30)[:, 0].tolist() for job in jobs]
@@ -130,13 +161,13 @@ class TestBatches:
             return np.ones((len(items), 1), np.float32)
 
         batches = TokenBatches(run, 10)
-        jobs = [batches.submit([item], [1]) for item in ("first", "good", "bad", "good")]
+        jobs = [batches.submit([item], [1], None) for item in ("first", "good", "bad", "good")]
         began.wait(30)
         may_go.set()
         assert isinstance(jobs[2].exception(30), ValueError)
         assert all(jobs[i].result(30).shape == (1, 1) for i in (0, 1, 3))
         batches.close()
-        assert batches.submit(["a"], [1]).cancelled()
+        assert batches.submit(["a"], [1], None).cancelled()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
@@ -216,8 +247,23 @@ def test_the_log_has_no_text_and_the_metrics_count(models, caplog):
     assert 'lattice_requests_total{route="/v1/chat/completions",status="400",code="invalid_value"} 1\n' in text
     assert 'lattice_first_token_seconds_count{model="told"} 2\n' in text
     assert 'lattice_engine_running{model="told"} 0\n' in text
+    assert 'lattice_first_token_seconds_bucket{model="told",le="+Inf"} 2\n' in text
+    for name in ("steps", "rows", "step_seconds", "preemptions"):
+        assert f'lattice_engine_{name}_total{{model="told"}} ' in text
+    assert 'lattice_tokens_total{model="told",kind="cached"} ' in text
     for line in text.splitlines():
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
+
+
+def test_a_histogram_counts_up_to_each_bound():
+    metrics = ServeMetrics()
+    for seconds in (0.005, 0.02, 0.3, 100):
+        metrics.observe("lattice_request_seconds", seconds, route="/a")
+    lines = [line.rpartition(" ") for line in metrics.text().splitlines() if "_bucket" in line]
+    counts = {name.partition('le="')[2].removesuffix('"}'): int(count) for name, _, count in lines}
+    assert (counts["0.005"], counts["0.01"], counts["0.025"], counts["0.5"], counts["60"]) == (1, 1, 2, 3, 3)
+    assert counts["+Inf"] == 4
+    assert 'lattice_request_seconds_count{route="/a"} 4\n' in metrics.text()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import get_args
 
 from lattice_embed._version import __version__
-from lattice_embed.cli import backfill_options, store_options
+from lattice_embed.cli import backfill_options, serve_options, store_options
 from lattice_embed.cli.store_options import add_truncate
 from lattice_inference.cli.completion import add_completion
 from lattice_inference.cli.options import add_device, thread_count
@@ -23,6 +23,7 @@ examples:
   lattice-embed embed --model all-minilm-l6-v2 --input lines.txt --output vectors.npy
   lattice-embed similarity --model all-minilm-l6-v2 "a cat" "a kitten"
   lattice-embed rerank --model Qwen/Qwen3-Reranker-0.6B "what is a cat?" "an animal" "a car"
+  lattice-embed serve --model all-minilm-l6-v2
   lattice-embed models
   lattice-embed download multilingual-e5-small
   lattice-embed cache stats
@@ -243,6 +244,12 @@ def build_parser() -> argparse.ArgumentParser:
     rerank.add_argument("--instruction", metavar="TEXT", help="what to rank by, for a language model that is asked")
     rerank.add_argument("--top", type=int, metavar="K", help="print the K best only")
     _add_json(rerank)
+
+    serve = _add_command(commands, "serve", "serve embeddings and reranking over HTTP", serve_options.EXAMPLES)
+    serve_options.add_serve_options(serve)
+    _add_native_options(serve)
+    serve.add_argument("--cache", action="store_true", help="keep vectors on disk (see: lattice-embed cache)")
+    _add_cache_folder(serve, "the same, in this folder")
 
     models = _add_command(commands, "models", "list the models known by name", _MODELS_EXAMPLES)
     _add_json(models)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from lattice_inference.checkpoint.model_file import read_model_file
 from lattice_inference.cli.generation_options import add_context
 from lattice_inference.cli.options import add_threads
-from lattice_inference.errors import InvalidInputError, LatticeError
+from lattice_inference.cli.serve_options import add_server_options, serve_app
+from lattice_inference.errors import InvalidInputError
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
@@ -37,8 +34,6 @@ Each NAME is a `model` of requests. Clients of OpenAI's API use http://127.0.0.1
 this machine only. The log on standard error has one JSON object a request, without its text.
 """
 
-MOST_KEY_BYTES = 2**20
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
@@ -51,10 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--adapter", action="append", metavar="NAME=MODEL:DIR", help="a LoRA adapter of a served model; may be repeated"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, metavar="N", help="0 takes a free one (default: 8080)")
-    parser.add_argument("--api-key-file", metavar="FILE", help="take requests with one of these keys only, one a line")
-    parser.add_argument("--lenient", action="store_true", help="ignore fields of requests that are not known")
+    add_server_options(parser)
     parser.add_argument(
         "--precision",
         choices=get_args(Precision),
@@ -63,51 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_context(parser)
     parser.add_argument("--cache-tokens", type=int, metavar="N", help="tokens in a model's cache (default: --context)")
-    parser.add_argument("--max-requests", type=int, metavar="N", help="most requests at once, waiting ones too (256)")
-    parser.add_argument("--max-inputs", type=int, metavar="N", help="most texts of a request (2048)")
-    parser.add_argument("--max-body-bytes", type=int, metavar="N", help="longest body of a request (8388608)")
-    parser.add_argument("--request-seconds", type=float, metavar="F", help="longest time of an answer (600)")
-    parser.add_argument("--drain-seconds", type=float, metavar="F", help="how long requests go on after SIGTERM (30)")
     add_threads(parser)
-    parser.add_argument("--check", action="store_true", help="load everything, print what would be served, and end")
 
 
 def run(options: argparse.Namespace) -> int:
     """Load the models and serve them."""
     if not (options.model or options.embedding or options.reranker):
         raise InvalidInputError("there is nothing to serve: name a --model, an --embedding or a --reranker")
-    from lattice_inference import serve  # says which extra is missing before anything is loaded
-
-    del serve
-    config = _config(options)
-    with contextlib.ExitStack() as stack:
-        from lattice_inference.serve.server import listen, run_server
-
-        listener = stack.enter_context(listen(options.host, options.port, has_keys=bool(config.api_keys)))
-        app = _app(options, config, stack)
-        served = [entry["id"] for entry in app.state.lattice.served.listing()]
-        address = f"http://{_shown_host(options.host)}:{listener.getsockname()[1]}/v1"
-        if options.check:
-            print(json.dumps({"url": address, "models": served}))
-            return 0
-        _log_to_standard_error()
-        print(f"lattice: serving {', '.join(served)} at {address}", file=sys.stderr, flush=True)
-        run_server(app, listener)
-    return 0
-
-
-def _config(options: argparse.Namespace) -> ServeConfig:
-    from lattice_inference.serve import ServeConfig
-
-    names = ("max_requests", "max_inputs", "max_body_bytes", "request_seconds", "drain_seconds")
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    keys: list[str] = []
-    if options.api_key_file is not None:
-        content = read_model_file(Path(options.api_key_file), max_bytes=MOST_KEY_BYTES, error=LatticeError)
-        keys = [line.strip() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
-        if not keys:
-            raise InvalidInputError(f"{options.api_key_file} holds no key")
-    return ServeConfig(api_keys=keys, lenient=options.lenient, **given)
+    return serve_app(options, "lattice", lambda config, stack: _app(options, config, stack))
 
 
 def _app(options: argparse.Namespace, config: ServeConfig, stack: contextlib.ExitStack) -> Starlette:
@@ -160,19 +115,3 @@ def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
             raise InvalidInputError(f"{option}: two have the name {name!r}")
         pairs[name] = path
     return pairs
-
-
-def _shown_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _log_to_standard_error() -> None:
-    import logging
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    for name, level in (("lattice_inference.serve", logging.INFO), ("uvicorn.error", logging.WARNING)):
-        logger = logging.getLogger(name)
-        logger.setLevel(level)
-        logger.addHandler(handler)
-        logger.propagate = False

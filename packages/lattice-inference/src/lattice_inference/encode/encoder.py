@@ -16,17 +16,18 @@ from lattice_inference.argument_checks import check_choice, check_limit, checked
 from lattice_inference.backends.opening import BackendName, DeviceName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.read_once import reading_once
+from lattice_inference.encode.encoder_recipe import LEAST_TOKENS, EncoderRecipe, encoder_recipe, end_token_of
+from lattice_inference.encode.given_tokens import packed_ids
 from lattice_inference.encode.text_model import TextModel
 from lattice_inference.encode.text_program import TextProgram
 from lattice_inference.encode.token_program import TokenProgram
-from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError
+from lattice_inference.errors import InvalidInputError, TextTooLongError
 from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles, find_model
 from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.models.config_fields import MAX_POSITIONS
 from lattice_inference.models.family import TextConfig, vectors
-from lattice_inference.models.opened_model import OpenedModel, open_model
-from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
+from lattice_inference.models.opened_model import open_model
 from lattice_inference.models.sentence_modules import Pooling
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_lists import check_text_list
@@ -46,7 +47,6 @@ __all__ = ["EncodedTexts", "Encoder", "load_encoder"]
 Truncate = Literal["right", "error"]
 
 _POOLINGS = tuple(pooling.value for pooling in Pooling)
-_LEAST_TOKENS = 3  # the two special ones and one between them
 
 
 @dataclass(frozen=True)
@@ -62,26 +62,6 @@ class EncodedTexts:
     vectors: npt.NDArray[np.float32]
     token_counts: npt.NDArray[np.int32]
     truncated: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    """How a model directory turns text into a vector."""
-
-    pooling: Pooling
-    layers: tuple[SentenceLayer, ...]
-    normalize: bool
-    max_tokens: int
-    lower_case: bool
-    prompts: Mapping[str, str]
-    dimension: int
-    end_token: int | None = None  # what each text ends with, where the tokenizer does not write it
-    words_only: bool = False  # whether special and unknown tokens are left out
-
-    @property
-    def options(self) -> dict[str, object]:
-        """What the options of :func:`load_encoder` are called, and what they are here."""
-        return {"pooling": self.pooling.value, "normalize": self.normalize, "max_tokens": self.max_tokens}
 
 
 class Encoder(TextModel):
@@ -119,7 +99,7 @@ class Encoder(TextModel):
         snapshot: ModelSnapshot,
         tokenizer: Tokenizer,
         program: TextProgram,
-        recipe: _Recipe,
+        recipe: EncoderRecipe,
         precision: Precision,
         calibration: Calibration | None,
         special_tokens_in_text: bool,
@@ -199,7 +179,7 @@ class Encoder(TextModel):
         wants_unit = self.normalize if normalize is None else checked_flag("normalize", normalize)
         limit = self.max_tokens
         if max_tokens is not None:
-            limit = check_limit(max_tokens, least=_LEAST_TOKENS, most=self.max_tokens)
+            limit = check_limit(max_tokens, least=LEAST_TOKENS, most=self.max_tokens)
         packed = self._tokens(self._prepare(texts, prompt), limit, special_tokens_in_text)
         if truncate == "error" and packed.truncated.any():
             raise _too_long(packed, limit, is_models=max_tokens is None)
@@ -212,6 +192,30 @@ class Encoder(TextModel):
         else:
             vectors = self._vectors(packed, output, attached)
         return EncodedTexts(vectors, lengths, packed.truncated)
+
+    def encode_tokens(self, token_ids: Sequence[Sequence[int]], *, adapter: str | None = None) -> EncodedTexts:
+        """Return the vectors of texts that are given as token ids.
+
+        Nothing is added or cut.
+
+        ``encode_tokens([encoder.tokenizer.encode(text).ids])`` is ``encode([text])`` for most models.
+
+        Args:
+            token_ids: the ids of each text, special tokens included.
+            adapter: as in :meth:`encode`.
+
+        Raises:
+            InvalidInputError: a text without ids, an id that is outside the vocabulary, or no such adapter.
+            TextTooLongError: a text has more than :attr:`max_tokens` ids.
+            NonFiniteError: as :meth:`encode`.
+        """
+        self._program.check_open()
+        attached = self._adapter(adapter)
+        packed = packed_ids(token_ids, self.max_tokens)
+        if packed.truncated.any():
+            raise _too_long(packed, self.max_tokens, is_models=True)
+        vectors = self._vectors(packed, "normalized" if self.normalize else "pooled", attached)
+        return EncodedTexts(vectors, packed.token_counts, packed.truncated)
 
     def _vectors(
         self, packed: PackedEncoding, output: str, attached: AttachedAdapter | None
@@ -256,9 +260,7 @@ class Encoder(TextModel):
 
     def _limit_of(self, max_tokens: int | None) -> int:
         return (
-            self.max_tokens
-            if max_tokens is None
-            else check_limit(max_tokens, least=_LEAST_TOKENS, most=self.max_tokens)
+            self.max_tokens if max_tokens is None else check_limit(max_tokens, least=LEAST_TOKENS, most=self.max_tokens)
         )
 
     def count_tokens(
@@ -427,7 +429,7 @@ def load_encoder(
         if stated is not None:
             _refuse_unread(files.directory, {"pooling": pooling}, {"pooling": stated})
         kind = pooling if stated is None else stated
-        recipe = _recipe(model, kind, normalize, max_tokens)
+        recipe = encoder_recipe(model, kind, normalize, max_tokens)
         if model.modules is not None:
             given = {"pooling": pooling, "normalize": normalize, "max_tokens": max_tokens}
             decides = "modules.json" if model.family.sentence is None else "config.json"
@@ -435,7 +437,7 @@ def load_encoder(
         head = vectors(recipe.pooling.value, recipe.layers)
         model.check(head)
         tokenizer = model.tokenizer
-        end_token = _end_token(model, tokenizer, recipe.pooling)
+        end_token = end_token_of(model, tokenizer, recipe.pooling)
         recipe = replace(recipe, end_token=end_token, words_only=model.family.reads_words_only)
         ranges = None if calibration is None else calibration.ranges
         opened = open_backend(backend, device=device, threads=threads, precision=precision, input_ranges=ranges)
@@ -487,7 +489,7 @@ def _check_options(pooling: object, normalize: object, max_tokens: object, cache
     if normalize is not None:
         checked_flag("normalize", normalize)
     if max_tokens is not None:
-        check_limit(max_tokens, least=_LEAST_TOKENS, most=MAX_POSITIONS)
+        check_limit(max_tokens, least=LEAST_TOKENS, most=MAX_POSITIONS)
     if cache is not None and cache is not False:
         from lattice_inference.vector_cache.encoder_cache import check_cache
 
@@ -511,84 +513,3 @@ def _refuse_unread(path: Path, given: Mapping[str, object], decided: Mapping[str
 def _absolute_cache(cache: CacheName) -> CacheName:
     """Return the argument ``cache`` with an absolute folder."""
     return os.path.abspath(os.path.expanduser(cache)) if isinstance(cache, (str, os.PathLike)) else cache
-
-
-def _recipe(
-    model: OpenedModel,
-    pooling: Literal["cls", "mean", "last"] | None,
-    normalize: bool | None,
-    max_tokens: int | None,
-) -> _Recipe:
-    directory, modules = model.path, model.modules
-    config: TextConfig = model.config
-    if modules is None and pooling is None:
-        lacks = f"{model.metadata.get('general.architecture')}.pooling_type" if model.is_gguf else "modules.json"
-        raise InvalidInputError(
-            f"{directory} has no {lacks}, so nothing says how token states become one vector: pass "
-            "pooling='cls', 'mean' or 'last' as the model's card states (a cross-encoder, which scores pairs, is loaded "
-            "by load_cross_encoder)"
-        )
-    if modules is None:
-        most = _limit_of_files(directory, config, None)
-        limit = most if max_tokens is None else check_limit(max_tokens, least=_LEAST_TOKENS, most=most)
-        return _Recipe(Pooling(pooling), (), normalize is None or bool(normalize), limit, False, {}, config.hidden_size)
-    if modules.embedding_dimension not in (None, config.hidden_size):
-        raise ModelConfigError(
-            f"{directory}: the pooling takes vectors of {modules.embedding_dimension} dimensions, and the model's "
-            f"hidden_size is {config.hidden_size}"
-        )
-    limit = _limit_of_files(directory, config, modules.max_seq_length)
-    if max_tokens is not None and (modules.max_seq_length is None or modules.max_seq_length > config.longest_input):
-        limit = check_limit(max_tokens, least=_LEAST_TOKENS, most=limit)  # no file states one that the model can keep
-    return _Recipe(
-        modules.pooling,
-        modules.layers,
-        modules.normalize,
-        limit,
-        modules.do_lower_case,
-        modules.prompts,
-        _final_width(directory, config.hidden_size, modules.layers),
-    )
-
-
-def _end_token(model: OpenedModel, tokenizer: Tokenizer, pooling: Pooling) -> int | None:
-    """Return the token to append to each text besides the tokenizer's, or None.
-
-    Raises:
-        ModelConfigError: the model wants one and its files do not say which.
-    """
-    if not model.family.ends_texts or pooling is not Pooling.LAST:
-        return None
-    written, bare = (tokenizer.encode("a", add_special_tokens=adds).ids.tolist() for adds in (True, False))
-    if written[-1:] != bare[-1:]:
-        return None
-    ends: tuple[int, ...] = model.config.eos_token_ids
-    if not ends:
-        raise ModelConfigError(f"{model.path}: eos_token_id: is missing, and neither does the tokenizer end a text")
-    return ends[0]
-
-
-def _final_width(directory: Path, width: int, layers: Sequence[SentenceLayer]) -> int:
-    """Return the vector's width after ``layers``.
-
-    Each layer must take what the one before gives.
-    """
-    for layer in layers:
-        if isinstance(layer, (DenseLayer, NormLayer)):
-            takes = layer.input_width if isinstance(layer, DenseLayer) else layer.width
-            if takes != width:
-                raise ModelConfigError(
-                    f"{directory}: the module {layer.folder!r} takes vectors of {takes} dimensions and is given {width}"
-                )
-            width = layer.output_width if isinstance(layer, DenseLayer) else width
-    return width
-
-
-def _limit_of_files(directory: Path, config: TextConfig, stated: int | None) -> int:
-    """Return the model's token limit: what its files state, within its positions."""
-    limit = config.longest_input if stated is None else min(stated, config.longest_input)
-    if not limit >= _LEAST_TOKENS:
-        raise ModelConfigError(
-            f"{directory}: the files allow {limit} tokens, and a text needs {_LEAST_TOKENS}, of which two are special"
-        )
-    return limit

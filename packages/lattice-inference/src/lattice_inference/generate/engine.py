@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from lattice_inference.argument_checks import as_number, check_count
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.generate.common_steps import CommonSteps
 from lattice_inference.generate.config import GenerateConfig
+from lattice_inference.generate.engine_calls import EngineCalls
 from lattice_inference.generate.engine_config import EngineConfig, EngineStats
 from lattice_inference.generate.engine_request import EngineRequest, EngineStream
 from lattice_inference.generate.preparation import Preparation, Prompt
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
 
 __all__ = ["Engine", "choice_seed"]
+
+Returned = TypeVar("Returned")
 
 CLOSED = "this engine is closed: make another one"
 
@@ -97,6 +101,7 @@ class Engine:
         self._lock = threading.RLock()  # guards all but generations and sequences, which are the thread's
         self._has_work = threading.Condition(self._lock)
         self._is_idle = threading.Condition(self._lock)
+        self._calls = EngineCalls()
         self._news: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._steps = CommonSteps(
             model,
@@ -199,6 +204,23 @@ class Engine:
             self._has_work.notify()
         return [EngineStream(request) for request in requests]
 
+    def between_steps(self, function: Callable[[], Returned]) -> Future[Returned]:
+        """Run a function in the engine's thread; return its future result.
+
+        After each step one is run. Cancelling the future drops a function that has not begun. :meth:`drain` waits for none.
+
+        Raises:
+            InvalidInputError: ``function`` is not callable, or the engine is closed.
+        """
+        if not callable(function):
+            raise InvalidInputError(f"function is {value_text(function)}; pass a function without arguments")
+        with self._lock:
+            if self._is_closed:
+                raise InvalidInputError(self._refusal or CLOSED)
+            future = self._calls.add(function)
+            self._has_work.notify()
+        return future
+
     def stats(self) -> EngineStats:
         """Return what the engine does and has done."""
         with self._lock:
@@ -209,6 +231,8 @@ class Engine:
                 parked=sum(request.is_parked for request in self._requests.values()),
                 **self._steps.ended,
                 steps=self._steps.steps,
+                rows=self._steps.runner.rows,
+                step_seconds=self._steps.runner.seconds,
                 prompt_tokens=self._steps.prompt_tokens,
                 new_tokens=self._steps.new_tokens,
                 preemptions=self._steps.scheduler.preemptions,
@@ -267,12 +291,14 @@ class Engine:
         error: BaseException = InvalidInputError(CLOSED)
         try:
             while self._await_work():
-                is_idle = not self._steps.run()
-                with self._lock:
-                    self._park_unread()
-                    if is_idle:
-                        self._has_work.wait(IDLE_SECONDS)
+                if self._has_rows():
+                    is_idle = not self._steps.run()
+                    with self._lock:
+                        self._park_unread()
+                        if is_idle and not self._calls:
+                            self._has_work.wait(IDLE_SECONDS)
                 self._tell_readers()
+                self._calls.run_next()
         except BaseException as problem:  # no request may wait for ever, whatever went wrong
             error = problem
         with self._lock:
@@ -281,6 +307,8 @@ class Engine:
                 self._steps.end(request, error)
             self._drafts.close()
             self._cache.close()
+            self._is_closed = True
+        self._calls.fail_all(error)  # without the lock, as this runs what waits for them
         self._tell_readers()
 
     def _await_work(self) -> bool:
@@ -288,11 +316,16 @@ class Engine:
         with self._lock:
             while not self._is_closed:
                 self._look_after_requests()
-                if any(not request.is_parked for request in self._requests.values()):
+                if self._has_rows() or self._calls:
                     return True
                 self._tell_readers()
                 self._has_work.wait(self._next_event())
             return False
+
+    def _has_rows(self) -> bool:
+        """Return whether a request can go on."""
+        with self._lock:
+            return any(not request.is_parked for request in self._requests.values())
 
     def _look_after_requests(self) -> None:
         """End requests that were cancelled or have no time left; let parked ones go on."""

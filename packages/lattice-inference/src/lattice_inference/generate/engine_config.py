@@ -80,6 +80,8 @@ class EngineStats:
         cancelled: requests that were cancelled, or had no time left.
         failed: requests that ended by an error.
         steps: calls of the model.
+        rows: of all steps together: parts of requests that were run in them.
+        step_seconds: how long the steps took.
         prompt_tokens: tokens of prompts that were run, those of preempted requests again.
         new_tokens: tokens that were generated.
         preemptions: how often a request lost its pages and was run again.
@@ -95,6 +97,8 @@ class EngineStats:
     cancelled: int
     failed: int
     steps: int
+    rows: int
+    step_seconds: float
     prompt_tokens: int
     new_tokens: int
     preemptions: int

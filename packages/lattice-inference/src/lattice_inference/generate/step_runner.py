@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,18 @@ class StepRunner:
         model: the model.
         prepare: what turns prompts and configurations into generations.
         drafts: opens the sources of drafts.
+
+    Attributes:
+        rows: how many parts of requests were run so far.
+        seconds: how long that took.
     """
 
     def __init__(self, model: CausalLanguageModel, prepare: Preparation, drafts: SessionDrafts) -> None:
         self._model = model
         self._prepare = prepare
         self._drafts = drafts
+        self.rows = 0
+        self.seconds = 0.0
 
     def draft(self, decoding: Sequence[EngineRequest], failures: Failures) -> dict[Hashable, list[int]]:
         """Return tokens to run after the pending ones, for texts that are being generated."""
@@ -86,6 +93,8 @@ class StepRunner:
 
     def run(self, takers: list[Taker], owners: Sequence[EngineRequest], failures: Failures) -> list[list[StreamPiece]]:
         """Run the rows of a step and return each one's new pieces; what fails is noted."""
+        started = time.perf_counter()
+        self.rows += len(takers)
         pieces: list[list[StreamPiece]] = [[] for _ in takers]
         chosen = None
         while takers and chosen is None:
@@ -110,6 +119,7 @@ class StepRunner:
                     pieces[taker.place] += taker.generation.take_all_ahead()
             except Exception as error:
                 failures[owners[taker.place]] = error
+        self.seconds += time.perf_counter() - started
         return pieces
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,15 +36,24 @@ _LEAST_LOGPROB = -9999.0  # as OpenAI writes a probability of zero, which JSON c
 Choice = tuple[int, "StreamPiece | GenerateResult"]
 
 
-async def merged(streams: Sequence[EngineStream]) -> AsyncGenerator[Choice, None]:
+async def merged(streams: Sequence[EngineStream], first_seconds: float) -> AsyncGenerator[Choice, None]:
     """Yield the pieces of all streams as they come, each with its place, and the results.
 
     Leaving it cancels what still runs.
 
+    Args:
+        streams: of one request.
+        first_seconds: how long it may take until the first piece of any.
+
     Raises:
-        TimeoutError: the engine had no more time for a text.
+        TimeoutError: the first piece is late, or the engine had no more time for a text.
         LatticeError: a text failed.
     """
+    if len(streams) == 1:  # without a task and a queue, which cost as much as all the rest
+        async with contextlib.aclosing(_pieces_of(streams[0], first_seconds)) as pieces:
+            async for piece in pieces:
+                yield 0, piece
+        return
     queue: asyncio.Queue[tuple[int, StreamPiece | GenerateResult | Exception]] = asyncio.Queue(_QUEUED)
 
     async def read(place: int, stream: EngineStream) -> None:
@@ -57,8 +67,11 @@ async def merged(streams: Sequence[EngineStream]) -> AsyncGenerator[Choice, None
     tasks = [asyncio.create_task(read(place, stream)) for place, stream in enumerate(streams)]
     try:
         left = len(streams)
+        seconds: float | None = first_seconds
         while left:
-            place, item = await queue.get()
+            async with asyncio.timeout(seconds):
+                place, item = await queue.get()
+            seconds = None
             if isinstance(item, Exception):
                 raise item
             left -= isinstance(item, GenerateResult)
@@ -68,6 +81,19 @@ async def merged(streams: Sequence[EngineStream]) -> AsyncGenerator[Choice, None
             task.cancel()
         for stream in streams:
             stream.cancel()
+
+
+async def _pieces_of(stream: EngineStream, first_seconds: float) -> AsyncGenerator[StreamPiece | GenerateResult, None]:
+    try:
+        with contextlib.suppress(StopAsyncIteration):
+            async with asyncio.timeout(first_seconds):
+                piece = await anext(stream)
+            yield piece
+            async for piece in stream:
+                yield piece
+        yield finished(stream.result)
+    finally:
+        stream.cancel()
 
 
 def finished(result: GenerateResult) -> GenerateResult:

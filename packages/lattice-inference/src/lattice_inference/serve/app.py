@@ -197,6 +197,7 @@ class _Gate:
         if note.method == "POST" and note.code is None:
             metrics.observe("lattice_request_seconds", seconds, route=route)
             metrics.add("lattice_tokens_total", note.prompt_tokens, model=note.model, kind="prompt")
+            metrics.add("lattice_tokens_total", note.cached_tokens, model=note.model, kind="cached")
             metrics.add("lattice_tokens_total", note.new_tokens, model=note.model, kind="completion")
         if self._logs_requests and not note.route.startswith(("/health", "/metrics")):
             told = {

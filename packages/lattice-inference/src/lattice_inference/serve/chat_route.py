@@ -90,7 +90,7 @@ async def _answer(begun: _Begun, state: ServerState, note: RequestNote) -> dict[
     """Return the whole answer."""
     readers, results = begun.readers(), {}
     logprobs: list[list[dict[str, Any]]] = [[] for _ in readers]
-    async for place, item in timed(merged(begun.streams), state.metrics, note):
+    async for place, item in timed(merged(begun.streams, state.config.first_token_seconds), state.metrics, note):
         if isinstance(item, GenerateResult):
             results[place] = item
             readers[place].finish()
@@ -122,7 +122,7 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
         return {**head, "choices": [{"index": place, "delta": delta, "logprobs": told, "finish_reason": reason}]}
 
     readers, results = begun.readers(), {}
-    source = timed(merged(begun.streams), state.metrics, note)
+    source = timed(merged(begun.streams, state.config.first_token_seconds), state.metrics, note)
     try:
         for place in range(len(readers)):
             yield event(place, {"role": "assistant", "content": ""}, [], None)
@@ -153,4 +153,5 @@ def _head(note: RequestNote, kind: str) -> dict[str, Any]:
 def _usage(results: dict[int, GenerateResult], note: RequestNote) -> dict[str, Any]:
     told = usage(list(results.values()), note.prompt_tokens)
     note.new_tokens = told["completion_tokens"]
+    note.cached_tokens = told["prompt_tokens_details"]["cached_tokens"]
     return told

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -11,6 +13,7 @@ from starlette.responses import Response
 
 from lattice_inference.errors import LatticeError
 from lattice_inference.generate.config import MOST_LOGPROBS, GenerateConfig
+from lattice_inference.generate.prompt_logprobs import prompt_logprobs
 from lattice_inference.generate.prompt_tokens import prompt_ids
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.serve.answers import finish_reason, merged, token_text, usage
@@ -42,6 +45,8 @@ class _Begun:
     asked: Asked
     logprobs: int | None
     echoes: list[str]  # what stands before each text
+    echoed_ids: list[list[int]]  # the prompts whose log-probabilities are told
+    adapter: str | None
 
 
 async def complete(request: Request, state: ServerState) -> Response:
@@ -54,15 +59,14 @@ def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:
     note.model = fields.needed_text("model")
     base, adapter = state.served.find(note.model, "model")
     engine = state.served.models[base]
-    asked = asked_of(fields, state.config.max_choices)
+    asked = asked_of(fields, state.config.max_choices, least_tokens=0)
     prompts = _prompts(fields, state.config.max_inputs)
     logprobs = fields.integer("logprobs", 0, MOST_LOGPROBS)
     echoes = fields.flag("echo")
-    if echoes and logprobs is not None:
-        fields.refuse("echo", "false beside logprobs, as prompts have no log-probabilities here", "unsupported_field")
     grammar = fields.text("grammar")
     note.ignored = tuple(fields.finish(lenient=state.config.lenient))
     streams: list[EngineStream] = []
+    echoed_ids: list[list[int]] = []
     try:
         config = GenerateConfig(**asked.settings, logprobs=logprobs, grammar=_gbnf(grammar))
         for prompt in prompts:
@@ -72,6 +76,8 @@ def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:
             seconds = state.config.request_seconds
             streams += engine.submit_choices(ids, asked.n, config, adapter=adapter, deadline=seconds)
             note.prompt_tokens += len(ids)
+            if echoes and logprobs is not None:
+                echoed_ids.append(ids)
     except BaseException as error:
         for stream in streams:
             stream.cancel()
@@ -80,7 +86,7 @@ def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:
         param = "grammar" if grammar is not None and "grammar" in str(error) else str(error).split()[0]
         raise refusal_of(error, param if param in {*asked.settings, "logprobs", "grammar"} else "prompt") from error
     texts = [_text_of(engine, prompt) if echoes else "" for prompt in prompts for _ in range(asked.n)]
-    return _Begun(engine, streams, asked, logprobs, texts)
+    return _Begun(engine, streams, asked, logprobs, texts, echoed_ids, adapter)
 
 
 def _prompts(fields: Fields, most: int) -> Prompts:
@@ -120,7 +126,20 @@ class _Logprobs:
         self._tokenizer = engine.tokenizer
         self._offset = 0
 
+    def begin(self, echo: str, ids: Sequence[int], told: Sequence[TokenLogprobs]) -> dict[str, Any]:
+        """Return the entries of an echoed prompt, whose first token has none."""
+        first = token_text(self._tokenizer, ids[0])
+        self._offset = len(first) if echo.startswith(first) else 0  # a BOS token is not part of the echo
+        rest = self.entries(told)
+        return {
+            "tokens": [first, *rest["tokens"]],
+            "token_logprobs": [None, *rest["token_logprobs"]],
+            "top_logprobs": [None, *rest["top_logprobs"]],
+            "text_offset": [0, *rest["text_offset"]],
+        }
+
     def entries(self, told: Sequence[TokenLogprobs]) -> dict[str, Any]:
+        """Return the entries of the next tokens."""
         tokens = [token_text(self._tokenizer, one.token_id) for one in told]
         offsets = []
         for token in tokens:
@@ -137,22 +156,54 @@ class _Logprobs:
         }
 
 
+async def _told_prompts(begun: _Begun) -> list[list[TokenLogprobs]]:
+    """Return the log-probabilities of the echoed prompts, computed between steps."""
+    prompts = []
+    for ids in begun.echoed_ids:
+        told: list[TokenLogprobs] = []
+        parts = prompt_logprobs(begun.engine, ids, begun.logprobs or 0, begun.adapter)
+        try:
+            while (
+                part := await asyncio.wrap_future(begun.engine.between_steps(partial(next, parts, None)))
+            ) is not None:
+                told += part
+        finally:
+            # a part that is being computed for a client that has left ends first
+            begun.engine.between_steps(parts.close)
+        prompts.append(told)
+    return prompts
+
+
+def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    return {name: first[name] + second[name] for name in first}
+
+
+def _echo_entries(
+    begun: _Begun, writer: _Logprobs, echoed: Sequence[list[TokenLogprobs]], place: int
+) -> dict[str, Any] | None:
+    if not echoed:
+        return None
+    prompt = place // begun.asked.n
+    return writer.begin(begun.echoes[place], begun.echoed_ids[prompt], echoed[prompt])
+
+
 async def _answer(begun: _Begun, state: ServerState, note: RequestNote) -> dict[str, Any]:
+    echoed = await _told_prompts(begun)
     results: dict[int, GenerateResult] = {}
-    async for place, item in timed(merged(begun.streams), state.metrics, note):
+    async for place, item in timed(merged(begun.streams, state.config.first_token_seconds), state.metrics, note):
         if isinstance(item, GenerateResult):
             results[place] = item
-    choices = [
-        {
-            "index": place,
-            "text": begun.echoes[place] + results[place].text,
-            "logprobs": None
-            if begun.logprobs is None
-            else _Logprobs(begun.engine).entries(results[place].logprobs or ()),
-            "finish_reason": finish_reason(results[place]),
-        }
-        for place in range(len(begun.streams))
-    ]
+    choices = []
+    for place in range(len(begun.streams)):
+        logprobs = None
+        if begun.logprobs is not None:
+            writer = _Logprobs(begun.engine)
+            before = _echo_entries(begun, writer, echoed, place)
+            logprobs = writer.entries(results[place].logprobs or ())
+            logprobs = logprobs if before is None else _joined(before, logprobs)
+        text = begun.echoes[place] + results[place].text
+        reason = finish_reason(results[place])
+        choices.append({"index": place, "text": text, "logprobs": logprobs, "finish_reason": reason})
     return {**_head(note), "choices": choices, "usage": _usage(results, note)}
 
 
@@ -166,11 +217,12 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
 
     results: dict[int, GenerateResult] = {}
     logprobs = [_Logprobs(begun.engine) for _ in begun.streams]
-    source = timed(merged(begun.streams), state.metrics, note)
+    source = timed(merged(begun.streams, state.config.first_token_seconds), state.metrics, note)
     try:
+        echoed = await _told_prompts(begun)
         for place, echo in enumerate(begun.echoes):
             if echo:
-                yield event(place, echo, None, None)
+                yield event(place, echo, _echo_entries(begun, logprobs[place], echoed, place), None)
         async for place, item in source:
             if isinstance(item, GenerateResult):
                 results[place] = item
@@ -194,4 +246,5 @@ def _head(note: RequestNote) -> dict[str, Any]:
 def _usage(results: dict[int, GenerateResult], note: RequestNote) -> dict[str, Any]:
     told = usage(list(results.values()), note.prompt_tokens)
     note.new_tokens = told["completion_tokens"]
+    note.cached_tokens = told["prompt_tokens_details"]["cached_tokens"]
     return told

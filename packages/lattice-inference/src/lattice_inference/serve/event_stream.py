@@ -26,22 +26,27 @@ class EventStream(Response):
     Args:
         events: the JSON values. It is closed when the client has left.
         failed: is told the error, if there is one.
+        seconds: how long it may take in all; then the connection is closed.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[dict[str, Any], None], failed: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, events: AsyncGenerator[dict[str, Any], None], failed: Callable[[BaseException], None], seconds: float
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
         self._failed = failed
+        self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            await _first_of(self._send_all(send), receive)
-        except ClientDisconnect as error:
+            async with asyncio.timeout(self._seconds):
+                await _first_of(self._send_all(send), receive)
+        except (ClientDisconnect, TimeoutError) as error:
             self._failed(error)
 
     async def _send_all(self, send: Send) -> None:

@@ -48,8 +48,8 @@ class Asked:
     includes_usage: bool
 
 
-def asked_of(fields: Fields, most_choices: int) -> Asked:
-    """Take the fields of both routes.
+def asked_of(fields: Fields, most_choices: int, *, least_tokens: int = 1) -> Asked:
+    """Take the fields of both routes; ``least_tokens`` is the least ``max_tokens``.
 
     Raises:
         ApiError: a value of a wrong type, or out of its range.
@@ -81,7 +81,7 @@ def asked_of(fields: Fields, most_choices: int) -> Asked:
     inner.flag("include_obfuscation")
     inner.finish(lenient=False)
     n = fields.integer("n", 1, most_choices)
-    return Asked(settings, fields.integer("max_tokens", 1, MOST_TOKENS), n or 1, streams, includes_usage)
+    return Asked(settings, fields.integer("max_tokens", least_tokens, MOST_TOKENS), n or 1, streams, includes_usage)
 
 
 def room_for(engine: Engine, prompt_tokens: int, asked: int | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
@@ -22,6 +23,9 @@ class _Begun(Protocol):
     def asked(self) -> Asked:
         """What the request asks for."""
 
+
+END_SECONDS = 5.0
+"""How much longer an answer may take than the engine may work on it."""
 
 Begun = TypeVar("Begun", bound=_Begun)
 
@@ -47,6 +51,7 @@ async def answer_generation(
     fields = await read_fields(request, state.config)
     begun = await unless_gone(request, asyncio.to_thread(begin, fields, state, note), state.config.request_seconds)
     if begun.asked.streams:
-        return EventStream(events(begun, state, note), lambda error: state.note_failure(note, error))
-    body = await unless_gone(request, answer(begun, state, note), state.config.request_seconds + 5)
+        told = partial(state.note_failure, note)
+        return EventStream(events(begun, state, note), told, state.config.request_seconds + END_SECONDS)
+    body = await unless_gone(request, answer(begun, state, note), state.config.request_seconds + END_SECONDS)
     return JSONResponse(body)

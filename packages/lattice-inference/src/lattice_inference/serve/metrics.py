@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 
 from lattice_inference.generate.engine_config import EngineStats
 
@@ -12,7 +14,7 @@ __all__ = ["ServeMetrics", "engine_lines"]
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _HELP = {
     "lattice_requests_total": "requests that were answered, by route, status and code of error",
-    "lattice_tokens_total": "tokens by model and kind (prompt, completion)",
+    "lattice_tokens_total": "tokens by model and kind (prompt, completion, and cached: of prompts that were not run again)",
     "lattice_request_seconds": "seconds from the arrival of a request to the end of its answer",
     "lattice_first_token_seconds": "seconds from the arrival of a request to its first token",
     "lattice_token_gap_seconds": "seconds between two tokens of an answer",
@@ -38,10 +40,9 @@ class ServeMetrics:
         """Add a time to a histogram."""
         key = _labels(labels)
         with self._lock:
+            # the times up to each bound and above the one before, those above all, and their sum
             found = self._histograms.setdefault(name, {}).setdefault(key, [0.0] * (len(_BOUNDS) + 2))
-            for index, bound in enumerate(_BOUNDS):
-                found[index] += seconds <= bound
-            found[-2] += 1
+            found[bisect_left(_BOUNDS, seconds)] += 1
             found[-1] += seconds
 
     def text(self, further: Iterable[str] = ()) -> str:
@@ -58,17 +59,19 @@ class ServeMetrics:
             yield from (f"# HELP {name} {_HELP.get(name, name)}", f"# TYPE {name} histogram")
             for key, values in members.items():
                 before = f"{key}," if key else ""
-                for bound, count in zip(_BOUNDS, values, strict=False):
-                    yield f'{name}_bucket{{{before}le="{bound:g}"}} {count:g}'
-                yield f'{name}_bucket{{{before}le="+Inf"}} {values[-2]:g}'
-                yield f"{name}_count{{{key}}} {values[-2]:g}"
+                for bound, count in zip((*map("{:g}".format, _BOUNDS), "+Inf"), accumulate(values[:-1]), strict=True):
+                    yield f'{name}_bucket{{{before}le="{bound}"}} {count:g}'
+                yield f"{name}_count{{{key}}} {sum(values[:-1]):g}"
                 yield f"{name}_sum{{{key}}} {values[-1]:.9g}"
 
 
 def engine_lines(stats: Mapping[str, EngineStats]) -> Iterator[str]:
     """Yield the lines that tell what engines do, by the name of their model."""
     gauges = ("waiting", "running", "parked", "cache_pages", "used_pages", "remembered_pages")
-    counters = ("finished", "cancelled", "failed", "steps", "prompt_tokens", "new_tokens", "preemptions")
+    counters = (
+        *("finished", "cancelled", "failed", "steps", "rows", "step_seconds"),
+        *("prompt_tokens", "new_tokens", "preemptions"),
+    )
     for kind, names in (("gauge", gauges), ("counter", counters)):
         for field in names if stats else ():
             name = f"lattice_engine_{field}" + ("_total" if kind == "counter" else "")

@@ -18,7 +18,7 @@ from lattice_inference.value_text import value_text
 if TYPE_CHECKING:
     from lattice_inference.generate.engine import Engine
 
-__all__ = ["Kind", "PairScorer", "Served", "TextEncoder", "Vectors"]
+__all__ = ["Kind", "PairScorer", "Served", "TextEncoder", "Vectors", "roles_of"]
 
 Kind = Literal["model", "embedding", "reranker"]
 
@@ -34,7 +34,12 @@ class Vectors(Protocol):
 
 
 class TextEncoder(Protocol):
-    """What embeds texts: an :class:`Encoder`, or what has these members."""
+    """What embeds texts: an :class:`Encoder`, or what has these members.
+
+    More is used if it is there. ``encode`` takes ``adapter=`` for requests by an adapter's name. ``encode_tokens`` takes
+    lists of token ids. ``roles`` lists what a request's ``input_type`` may be; ``encode`` and ``count_tokens`` then take it
+    as ``role=``. ``fingerprint_of(role)`` is told in the answer, to tell vectors apart that must not be mixed.
+    """
 
     @property
     def dimension(self) -> int:
@@ -47,12 +52,15 @@ class TextEncoder(Protocol):
     def count_tokens(self, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         """Return each text's number of tokens."""
 
-    def encode(self, texts: Sequence[str], *, adapter: str | None = None) -> Vectors:
+    def encode(self, texts: Sequence[str]) -> Vectors:
         """Return the texts' vectors; each has the same bits whatever else is in the call."""
 
 
 class PairScorer(Protocol):
-    """What scores queries with documents: a :class:`CrossEncoder`, or what has its members."""
+    """What scores queries with documents: a :class:`CrossEncoder`, or what has its members.
+
+    ``score_pairs`` takes ``adapter=`` for requests by an adapter's name.
+    """
 
     @property
     def max_tokens(self) -> int:
@@ -65,8 +73,13 @@ class PairScorer(Protocol):
     def count_tokens(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.int32]:
         """Return each pair's number of tokens."""
 
-    def score_pairs(self, pairs: Sequence[tuple[str, str]], *, adapter: str | None = None) -> npt.NDArray[np.float32]:
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.float32]:
         """Return (n,) float32; each score has the same bits whatever else is in the call."""
+
+
+def roles_of(encoder: TextEncoder) -> tuple[str, ...]:
+    """Return what ``input_type`` may be for an encoder; nothing for one without roles."""
+    return tuple(getattr(encoder, "roles", ()))
 
 
 @dataclass(frozen=True)
@@ -172,6 +185,8 @@ class Served:
         elif entry.kind == "embedding":
             encoder = self.embeddings[entry.base]
             told |= {"max_model_len": encoder.max_tokens, "dimension": encoder.dimension}
+            if roles := roles_of(encoder):
+                told["input_types"] = list(roles)
         else:
             told["max_model_len"] = self.rerankers[entry.base].max_tokens
         return told

@@ -13,9 +13,10 @@ import uvicorn
 from starlette.applications import Starlette
 
 from lattice_inference.errors import InvalidInputError, LatticeError
+from lattice_inference.serve.connection import connection_class
 from lattice_inference.serve.state import LOGGER, ServerState, is_loopback
 
-__all__ = ["listen", "run_server"]
+__all__ = ["listen", "run_server", "server_config"]
 
 MOST_CONNECTIONS = 1024
 _LOOK_SECONDS = 0.05
@@ -56,9 +57,15 @@ def run_server(app: Starlette, listener: socket.socket) -> None:
     Then ``/health/ready`` answers 503 at once, and new requests are refused. The server ends when running requests have
     ended, at the latest after the configuration's ``drain_seconds``, or at a second signal.
     """
-    state: ServerState = app.state.lattice
-    config = uvicorn.Config(
+    asyncio.run(_DrainingServer(server_config(app), app.state.lattice).serve(sockets=[listener]))
+
+
+def server_config(app: Starlette) -> uvicorn.Config:
+    """Return how uvicorn serves an application of :func:`create_app`."""
+    return uvicorn.Config(
         app,
+        http=connection_class(app.state.lattice.config),
+        ws="none",
         lifespan="on",
         access_log=False,
         log_config=None,
@@ -67,7 +74,6 @@ def run_server(app: Starlette, listener: socket.socket) -> None:
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=2**16,
     )
-    asyncio.run(_DrainingServer(config, state).serve(sockets=[listener]))
 
 
 class _DrainingServer(uvicorn.Server):

@@ -10,7 +10,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
@@ -21,15 +21,26 @@ from lattice_inference.serve.metrics import ServeMetrics
 from lattice_inference.serve.token_batches import TokenBatches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     import numpy as np
     import numpy.typing as npt
 
+    from lattice_inference.generate.engine import Engine
     from lattice_inference.serve.config import ServeConfig
     from lattice_inference.serve.served import PairScorer, Served, TextEncoder
 
-__all__ = ["CLIENT_LEFT", "LOGGER", "RequestNote", "ServerState", "is_loopback", "note_of", "read_fields"]
+__all__ = [
+    "CLIENT_LEFT",
+    "LOGGER",
+    "EmbeddingKey",
+    "RequestNote",
+    "ServerState",
+    "is_loopback",
+    "note_of",
+    "read_fields",
+]
 
 LOGGER = logging.getLogger("lattice_inference.serve")
 CLIENT_LEFT = 499
@@ -50,8 +61,23 @@ class RequestNote:
     model: str | None = None
     prompt_tokens: int = 0
     new_tokens: int = 0
+    cached_tokens: int = 0
     ignored: tuple[str, ...] = ()
     stamp: int = field(default_factory=lambda: int(time.time()))
+
+
+class EmbeddingKey(NamedTuple):
+    """What texts of one call of an encoder have in common.
+
+    Attributes:
+        adapter: its name, or None.
+        role: a request's ``input_type``, or None.
+        is_ids: whether they are lists of token ids.
+    """
+
+    adapter: str | None
+    role: str | None
+    is_ids: bool
 
 
 def note_of(request: Request) -> RequestNote:
@@ -69,12 +95,13 @@ class ServerState:
         self.metrics = ServeMetrics()
         self.in_flight = 0
         self.is_draining = False
-        self.embedding_batches: dict[str, TokenBatches[str]] = {
-            name: TokenBatches(partial(_vectors, encoder), config.batch_tokens)
+        schedule = self._beside_steps if served.models else None
+        self.embedding_batches: dict[str, TokenBatches[Any, EmbeddingKey]] = {
+            name: TokenBatches(partial(_vectors, encoder), config.batch_tokens, schedule)
             for name, encoder in served.embeddings.items()
         }
-        self.pair_batches: dict[str, TokenBatches[tuple[str, str]]] = {
-            name: TokenBatches(partial(_scores, scorer), config.batch_tokens)
+        self.pair_batches: dict[str, TokenBatches[tuple[str, str], str | None]] = {
+            name: TokenBatches(partial(_scores, scorer), config.batch_tokens, schedule)
             for name, scorer in served.rerankers.items()
         }
         self._keys = [key.encode() for key in config.api_keys]
@@ -85,6 +112,15 @@ class ServerState:
             embedding.close()
         for pairs in self.pair_batches.values():
             pairs.close()
+
+    def _beside_steps(self, call: Callable[[], None]) -> Future[None]:
+        """Have a call made between two steps of the engine that has most to do."""
+
+        def running(engine: Engine) -> int:
+            return engine.stats().running
+
+        engines = self.served.models.values()
+        return (max(engines, key=running) if len(engines) > 1 else next(iter(engines))).between_steps(call)
 
     def waiting_texts(self) -> dict[str, int]:
         """Return how many requests wait for each encoder and scorer."""
@@ -189,8 +225,13 @@ async def read_fields(request: Request, config: ServeConfig) -> Fields:
     return Fields(parsed_body(bytes(body)))
 
 
-def _vectors(encoder: TextEncoder, texts: Sequence[str], adapter: str | None) -> npt.NDArray[np.float32]:
-    settings: dict[str, Any] = {} if adapter is None else {"adapter": adapter}
+def _vectors(encoder: TextEncoder, texts: Sequence[Any], key: EmbeddingKey) -> npt.NDArray[np.float32]:
+    settings: dict[str, Any] = {} if key.adapter is None else {"adapter": key.adapter}
+    if key.is_ids:
+        rows: npt.NDArray[np.float32] = encoder.encode_tokens(texts, **settings).vectors  # type: ignore[attr-defined]
+        return rows
+    if key.role is not None:
+        settings["role"] = key.role
     return encoder.encode(texts, **settings).vectors
 
 

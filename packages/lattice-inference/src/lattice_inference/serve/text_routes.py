@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy.typing as npt
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from lattice_inference.errors import LatticeError
+from lattice_inference.errors import InvalidInputError, LatticeError
 from lattice_inference.serve.api_errors import ApiError, refusal_of, run_error_of
 from lattice_inference.serve.event_stream import unless_gone
 from lattice_inference.serve.fields import Fields
-from lattice_inference.serve.state import RequestNote, ServerState, note_of, read_fields
+from lattice_inference.serve.served import TextEncoder, roles_of
+from lattice_inference.serve.state import EmbeddingKey, RequestNote, ServerState, note_of, read_fields
 from lattice_inference.serve.token_batches import TokenBatches
 
 if TYPE_CHECKING:
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["EMBEDDING_FIELDS", "RERANK_FIELDS", "embed", "rerank"]
 
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
-EMBEDDING_FIELDS = ("input", "encoding_format", "dimensions")
+EMBEDDING_FIELDS = ("input", "input_type", "encoding_format", "dimensions")
 RERANK_FIELDS = ("query", "documents", "top_n", "return_documents")
 
 
@@ -37,20 +40,26 @@ async def embed(request: Request, state: ServerState) -> Response:
     note.model = fields.needed_text("model")
     base, adapter = state.served.find(note.model, "embedding")
     encoder = state.served.embeddings[base]
-    given = fields.any("input")
-    texts = _texts(fields, "input", [given] if isinstance(given, str) else given, state.config.max_inputs)
+    texts, is_ids = _inputs(fields, state.config.max_inputs)
+    role = _role(fields, encoder)
     form = fields.choice("encoding_format", ("float", "base64"), "float")
     dimensions = fields.integer("dimensions", 1, encoder.dimension)
     note.ignored = tuple(fields.finish(lenient=state.config.lenient))
 
-    batches, count = state.embedding_batches[base], encoder.count_tokens
-    rows = _rows(batches, texts, count, encoder.max_tokens, name="input", note=note, adapter=adapter)
+    batches, count = state.embedding_batches[base], _counter(encoder, role, is_ids)
+    key = EmbeddingKey(adapter, role, is_ids)
+    rows = _rows(batches, texts, count, encoder.max_tokens, name="input", note=note, key=key)
     vectors = await unless_gone(request, rows, state.config.request_seconds)
+    answer: dict[str, Any] = {"object": "list"}
     if dimensions is not None and dimensions < encoder.dimension:
         vectors = _shortened(vectors, dimensions)
-    data = [{"object": "embedding", "index": i, "embedding": _written(row, form)} for i, row in enumerate(vectors)]
+    elif hasattr(encoder, "fingerprint_of") and not is_ids:
+        answer["fingerprint"] = encoder.fingerprint_of(role)
+    answer["data"] = [
+        {"object": "embedding", "index": i, "embedding": _written(row, form)} for i, row in enumerate(vectors)
+    ]
     tokens = {"prompt_tokens": note.prompt_tokens, "total_tokens": note.prompt_tokens}
-    return JSONResponse({"object": "list", "data": data, "model": note.model, "usage": tokens})
+    return JSONResponse({**answer, "model": note.model, "usage": tokens})
 
 
 async def rerank(request: Request, state: ServerState) -> Response:
@@ -71,7 +80,7 @@ async def rerank(request: Request, state: ServerState) -> Response:
     pairs = [(query, document) for document in documents]
 
     batches, count = state.pair_batches[base], scorer.count_tokens
-    rows = _rows(batches, pairs, count, scorer.max_tokens, name="documents", note=note, adapter=adapter)
+    rows = _rows(batches, pairs, count, scorer.max_tokens, name="documents", note=note, key=adapter)
     scores = await unless_gone(request, rows, state.config.request_seconds)
     results: list[dict[str, Any]] = []
     for index in np.argsort(-scores, kind="stable").tolist()[:most]:
@@ -82,14 +91,14 @@ async def rerank(request: Request, state: ServerState) -> Response:
 
 
 async def _rows(
-    batches: TokenBatches[Item],
+    batches: TokenBatches[Item, Key],
     items: list[Item],
     count: Callable[[list[Item]], npt.NDArray[np.int32]],
     most: int,
     *,
     name: str,
     note: RequestNote,
-    adapter: str | None,
+    key: Key,
 ) -> npt.NDArray[np.float32]:
     """Count the tokens of the field ``name``, check them, and return the items' rows."""
     try:
@@ -98,7 +107,7 @@ async def _rows(
     except LatticeError as error:
         raise refusal_of(error, name) from error
     note.prompt_tokens = int(counts.sum())
-    return await _finished(batches.submit(items, counts.tolist(), adapter))
+    return await _finished(batches.submit(items, counts.tolist(), key))
 
 
 async def _finished(future: Future[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
@@ -109,12 +118,56 @@ async def _finished(future: Future[npt.NDArray[np.float32]]) -> npt.NDArray[np.f
         raise run_error_of(error) from error
 
 
+def _inputs(fields: Fields, most: int) -> tuple[list[Any], bool]:
+    """Return the texts, or lists of token ids, of ``input``, and whether they are ids."""
+    given = fields.any("input")
+    if isinstance(given, list) and given and all(type(one) is int for one in given):
+        given = [given]
+    if not (isinstance(given, list) and given and all(isinstance(one, list) for one in given)):
+        return _texts(fields, "input", [given] if isinstance(given, str) else given, most), False
+    if not all(one and all(type(token) is int for token in one) for one in given):
+        fields.refuse("input", "a text, token ids, or a list of either")
+    _check_number("input", given, most)
+    return given, True
+
+
+def _role(fields: Fields, encoder: TextEncoder) -> str | None:
+    """Return what ``input_type`` says of an encoder that has roles."""
+    roles = roles_of(encoder)
+    if not roles:
+        return None
+    given = fields.choice("input_type", roles, "")
+    return given or None
+
+
+def _counter(encoder: TextEncoder, role: str | None, is_ids: bool) -> Callable[[list[Any]], npt.NDArray[np.int32]]:
+    """Return what counts the tokens of inputs."""
+    if not is_ids:
+        settings: dict[str, Any] = {} if role is None else {"role": role}
+        return partial(encoder.count_tokens, **settings)
+    if not hasattr(encoder, "encode_tokens"):
+        raise ApiError(400, "unsupported", "this model takes texts, no token ids", "input")
+    size = encoder.tokenizer.vocab_size if hasattr(encoder, "tokenizer") else 2**31
+
+    def counted(lists: list[list[int]]) -> npt.NDArray[np.int32]:
+        for index, ids in enumerate(lists):
+            if not 0 <= min(ids) <= max(ids) < size:
+                raise InvalidInputError(f"input[{index}] holds a token id that is out of range; ids go to {size - 1:,}")
+        return np.array([len(ids) for ids in lists], np.int32)
+
+    return counted
+
+
 def _texts(fields: Fields, name: str, given: Any, most: int) -> list[str]:
     if not isinstance(given, list) or not given or not all(isinstance(text, str) for text in given):
-        fields.refuse(name, "a text, or a list of texts" if name == "input" else "a list of texts")
+        fields.refuse(name, "a text, token ids, or a list of either" if name == "input" else "a list of texts")
+    _check_number(name, given, most)
+    return given
+
+
+def _check_number(name: str, given: list[Any], most: int) -> None:
     if len(given) > most:
         raise ApiError(400, "too_many_inputs", f"{name} has {len(given):,} texts; at most {most:,} are taken", name)
-    return given
 
 
 def _check_lengths(counts: npt.NDArray[np.int32], most: int, name: str) -> None:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["TokenBatches"]
+__all__ = ["Schedule", "TokenBatches"]
 
 Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 Rows = npt.NDArray[np.float32]
+Schedule = Callable[[Callable[[], None]], "Future[None]"]
+
+TURN_SECONDS = 0.1
+"""How long a call should take whose thread also runs the steps of an engine."""
+
+FIRST_TOKENS = 512
+"""The tokens of such a call before any was measured."""
 
 
-class _Job(Generic[Item]):
-    def __init__(self, items: Sequence[Item], tokens: Sequence[int], adapter: str | None) -> None:
+class _Job(Generic[Item, Key]):
+    def __init__(self, items: Sequence[Item], tokens: Sequence[int], key: Key) -> None:
         self.items = items
         self.tokens = tokens
-        self.adapter = adapter
+        self.key = key
         self.place = 0
         self.parts: list[Rows] = []
         self.future: Future[Rows] = Future()
@@ -36,41 +46,51 @@ class _Job(Generic[Item]):
         return count
 
 
-class TokenBatches(Generic[Item]):
-    """A thread that calls ``run`` with items of waiting requests, up to a number of tokens.
+class TokenBatches(Generic[Item, Key]):
+    """Calls ``run`` with items of waiting requests, up to a number of tokens.
 
     It waits for nothing: what has queued while a call ran goes into the next one. A long request goes on in several calls,
     and those that come meanwhile take turns with it. Each item's row has the same bits whatever else is in the call.
 
     Args:
-        run: returns a row for each item, given the name of an adapter.
+        run: returns a row for each item, given the key that all of them have.
         most_tokens: of a call; a single longer item is run alone.
+        schedule: has a function run in the thread of an engine, between two steps. Calls are then kept so short that they
+            take about :data:`TURN_SECONDS`. By default there is a thread for the calls alone.
     """
 
-    def __init__(self, run: Callable[[Sequence[Item], str | None], Rows], most_tokens: int) -> None:
+    def __init__(
+        self, run: Callable[[Sequence[Item], Key], Rows], most_tokens: int, schedule: Schedule | None = None
+    ) -> None:
         self._run = run
         self._most_tokens = most_tokens
-        self._jobs: deque[_Job[Item]] = deque()
-        self._has_work = threading.Condition()
+        self._thread: ThreadPoolExecutor | None = None
+        self._tokens_of_turn = min(FIRST_TOKENS, most_tokens)
+        if schedule is None:
+            self._thread = ThreadPoolExecutor(1, "lattice-batches")
+            schedule, self._tokens_of_turn = self._thread.submit, most_tokens
+        self._schedule: Schedule = schedule
+        self._jobs: deque[_Job[Item, Key]] = deque()
+        self._lock = threading.RLock()
+        self._turn: Future[None] | None = None
         self._is_closed = False
-        self._thread = threading.Thread(target=self._loop, name="lattice-batches", daemon=True)
-        self._thread.start()
 
-    def submit(self, items: Sequence[Item], tokens: Sequence[int], adapter: str | None = None) -> Future[Rows]:
+    def submit(self, items: Sequence[Item], tokens: Sequence[int], key: Key) -> Future[Rows]:
         """Queue a request; cancelling its future drops what was not run.
 
         Args:
             items: at least one.
             tokens: the number of tokens of each.
-            adapter: with which they are run.
+            key: how they are run; items of other keys are not in the same call.
         """
-        job = _Job(items, tokens, adapter)
-        with self._has_work:
+        job = _Job(items, tokens, key)
+        with self._lock:
             if self._is_closed:
                 job.future.cancel()
             else:
                 self._jobs.append(job)
-                self._has_work.notify()
+                if self._turn is None:
+                    self._take_turn()
         return job.future
 
     @property
@@ -79,34 +99,62 @@ class TokenBatches(Generic[Item]):
         return len(self._jobs)
 
     def close(self) -> None:
-        """End the thread after its present call, and cancel what waits."""
-        with self._has_work:
+        """Cancel what waits, and return after the present call."""
+        with self._lock:
             self._is_closed = True
-            self._has_work.notify()
-        self._thread.join()
-        for job in self._jobs:
+            jobs, turn = list(self._jobs), self._turn
+            self._jobs.clear()
+        for job in jobs:
             job.future.cancel()
+        if turn is not None:
+            with contextlib.suppress(BaseException):
+                turn.result()
+        if self._thread is not None:
+            self._thread.shutdown()
 
-    def _loop(self) -> None:
-        while True:
-            with self._has_work:
-                while not self._jobs and not self._is_closed:
-                    self._has_work.wait()
-                if self._is_closed:
-                    return
-                batch = self._next_batch()
-            if batch:
-                self._call(batch)
+    def _take_turn(self) -> None:
+        """Have the next call made; the lock is held."""
+        try:
+            self._turn = turn = self._schedule(self._next_call)
+        except Exception as error:
+            self._fail(error)
+            return
+        turn.add_done_callback(self._after_turn)
 
-    def _next_batch(self) -> list[tuple[_Job[Item], int]]:
+    def _after_turn(self, turn: Future[None]) -> None:
+        with self._lock:
+            self._turn = None
+            error = turn.exception()
+            if error is not None:  # the engine has ended
+                self._fail(error)
+            elif self._jobs:
+                self._take_turn()
+
+    def _fail(self, error: BaseException) -> None:
+        while self._jobs:
+            _settle(self._jobs.popleft().future, error=error)
+
+    def _next_call(self) -> None:
+        with self._lock:
+            batch = self._next_batch()
+        if not batch:
+            return
+        tokens = sum(sum(job.tokens[job.place : job.place + count]) for job, count in batch)
+        started = time.perf_counter()
+        self._call(batch)
+        if self._thread is None:
+            rate = tokens / max(time.perf_counter() - started, 1e-6)
+            self._tokens_of_turn = max(1, min(self._most_tokens, int(rate * TURN_SECONDS)))
+
+    def _next_batch(self) -> list[tuple[_Job[Item, Key], int]]:
         """Return jobs, and how many items of each come now."""
-        batch: list[tuple[_Job[Item], int]] = []
-        room, kept = self._most_tokens, []
+        batch: list[tuple[_Job[Item, Key], int]] = []
+        room, kept = self._tokens_of_turn, []
         while self._jobs:
             job = self._jobs.popleft()
             if job.future.cancelled():
                 continue
-            if batch and job.adapter != batch[0][0].adapter:
+            if batch and job.key != batch[0][0].key:
                 kept.append(job)
                 continue
             count = job.fitting(room, not batch)
@@ -118,10 +166,10 @@ class TokenBatches(Generic[Item]):
         self._jobs.extendleft(reversed(kept))
         return batch
 
-    def _call(self, batch: Sequence[tuple[_Job[Item], int]]) -> None:
+    def _call(self, batch: Sequence[tuple[_Job[Item, Key], int]]) -> None:
         items = [item for job, count in batch for item in job.items[job.place : job.place + count]]
         try:
-            rows = self._run(items, batch[0][0].adapter)
+            rows = self._run(items, batch[0][0].key)
         except Exception as error:
             if len(batch) == 1:
                 _settle(batch[0][0].future, error=error)
@@ -134,14 +182,17 @@ class TokenBatches(Generic[Item]):
             job.parts.append(rows[place : place + count])
             job.place += count
             place += count
-            if job.place < len(job.items):
-                with self._has_work:
-                    self._jobs.append(job)
-            else:
+            if job.place == len(job.items):
                 _settle(job.future, np.concatenate(job.parts))
+                continue
+            with self._lock:
+                if self._is_closed:
+                    job.future.cancel()
+                else:
+                    self._jobs.append(job)
 
 
-def _settle(future: Future[Any], value: Any = None, error: Exception | None = None) -> None:
+def _settle(future: Future[Any], value: Any = None, error: BaseException | None = None) -> None:
     if not future.set_running_or_notify_cancel():
         return
     if error is not None:

@@ -1,11 +1,14 @@
-# cython: freethreading_compatible=False
 """Binding of the journal's mapped memory: finds and stores vectors without a system call.
 
-Python's lock keeps threads apart here; a Python without one takes it again for this module.
+Python's lock keeps threads apart here. A Python without it takes the object's own lock (a critical section, which is
+nothing elsewhere).
 """
+
+cimport cython
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_Update
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
@@ -102,8 +105,8 @@ def read_records(bytes data not None):
 cdef class MappedJournal:
     """A journal of this process and the board of all, in mapped memory.
 
-    :meth:`find` and :meth:`append` may be called at any time from any thread: nothing in them lets go of Python's lock. The
-    rest is for one thread at a time.
+    :meth:`find` and :meth:`append` may be called at any time from any thread: nothing in them lets go of the lock. The rest
+    is for one thread at a time.
 
     It answers for a key from its own records, those of others that it was given, and a filter of what the database holds.
     It gives no answer if the board shows another process's change, or when the files' places must be checked again.
@@ -150,10 +153,12 @@ cdef class MappedJournal:
             PyBuffer_Release(&self._journal_view)
         free(self._filter)
 
+    @cython.critical_section
     def stop(self):
         """Answer for nothing and store nothing from now on."""
         self._stopped = True
 
+    @cython.critical_section
     def begin(self, uint64_t generation, size_t moved):
         """Begin the journal anew if it ends where what was moved ends. Returns whether it does."""
         if moved != self._end:
@@ -165,14 +170,17 @@ cdef class MappedJournal:
         self._own.clear()
         return True
 
+    @cython.critical_section
     def forget_own(self):
         """Answer no more from the records that were written so far; they stay in the journal."""
         self._own.clear()
 
+    @cython.critical_section
     def answer_from(self, dict others):
         """Answer from these records of others' journals, vectors by key, from now on."""
         self._others = others
 
+    @cython.critical_section
     def see(self):
         """Note the board's state, before the data that it describes is read.
 
@@ -184,10 +192,12 @@ cdef class MappedJournal:
         self.epoch = epoch
         return changed
 
+    @cython.critical_section
     def is_current(self):
         """Whether nothing has changed since the last :meth:`see`."""
         return lj_load(self._board + LJ_CHANGES) == self.changes
 
+    @cython.critical_section
     def tell(self, bint taken_away=False):
         """Tell the others that something was added, or taken away."""
         if taken_away:
@@ -195,6 +205,7 @@ cdef class MappedJournal:
         if lj_add_one(self._board + LJ_CHANGES) == self.changes and not taken_away:
             self.changes += 1
 
+    @cython.critical_section
     def look_in(self, int64_t milliseconds):
         """Give answers for so long, then ask to be looked after."""
         self._look_at = lj_milliseconds() + milliseconds
@@ -203,6 +214,7 @@ cdef class MappedJournal:
         """Whether it is time to look whether the files are where they were."""
         return lj_milliseconds() >= self._look_at
 
+    @cython.critical_section
     def find(self, keys, bint ask=False):
         """Return the vector or None for each key; or None if that takes a look at the database.
 
@@ -242,6 +254,7 @@ cdef class MappedJournal:
         vector = PyBytes_FromStringAndSize(<const char*>self._journal + offset + LJ_RECORD_HEADER_BYTES, fields[1])
         return vector if checksum(key, vector) == fields[2] else None
 
+    @cython.critical_section
     def append(self, entries, bytes space not None, bint answering=True):
         """Store keys and vectors (bytes or arrays), all or none.
 
@@ -276,16 +289,20 @@ cdef class MappedJournal:
         lj_store(self._journal + LJ_END, end)
         self._end = end
         if places is not self._own:
-            self._own.update(places)
+            PyDict_Update(self._own, places)
         if lj_add_one(self._board + LJ_CHANGES) == self.changes:
             self.changes += 1
         return True
 
+    @cython.critical_section
     def make_filter(self, size_t keys):
         """Begin a filter with room for so many keys; 0 for none.
 
         Returns whether there was memory for it.
         """
+        return self._new_filter(keys)
+
+    cdef bint _new_filter(self, size_t keys) noexcept:
         free(self._filter)
         self._filter = NULL
         self._blocks = 0
@@ -297,6 +314,7 @@ cdef class MappedJournal:
                 self.filter_room = keys
         return self._filter != NULL
 
+    @cython.critical_section
     def add_to_filter(self, keys):
         """Add keys that the database holds. A filter that would be too full is dropped."""
         if self._filter == NULL:
@@ -306,7 +324,7 @@ cdef class MappedJournal:
                 lj_filter_add(self._filter, self._blocks, <const uint8_t*>PyBytes_AS_STRING(key))
         self.filter_room -= len(keys)
         if self.filter_room <= 0:
-            self.make_filter(0)
+            self._new_filter(0)
 
 
 cdef cnp.ndarray _plain(cnp.ndarray array):

@@ -1,0 +1,130 @@
+"""Connections with a deadline for headers, and room for new ones where many are idle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from lattice_inference.serve.api_errors import ApiError
+from lattice_inference.serve.config import ServeConfig
+
+__all__ = ["connection_class"]
+
+SPARE_FILES = 128
+"""Files besides connections that a server may have open."""
+
+
+def connection_class(config: ServeConfig) -> type[H11Protocol]:
+    """Return the class of a server's connections.
+
+    It has the configuration's ``header_seconds`` and ``max_connections``, fewer if the process may not open so many files.
+    """
+    most = min(config.max_connections, _open_files(config.max_connections + SPARE_FILES) - SPARE_FILES)
+    members = {"idle": {}, "most": max(most, 1), "header_seconds": config.header_seconds}
+    return type("Connection", (_Connection,), members)
+
+
+class _Connection(H11Protocol):
+    """A connection; it is idle while no request is worked on."""
+
+    idle: dict[_Connection, None]
+    """All idle ones of a server, the one that has been idle for longest first."""
+    most: int
+    header_seconds: float
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection; if there are too many, end the one that was idle for longest."""
+        super().connection_made(transport)
+        self.idle[self] = None
+        if len(self.connections) > self.most:
+            oldest = next(iter(self.idle))
+            self.idle.pop(oldest)
+            oldest.transport.abort()
+            if oldest is self:
+                return
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection."""
+        self.idle.pop(self, None)
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._stop_timer()
+        super().on_response_complete()
+        self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP."""
+        self._refuse(ApiError(400, "invalid_http", msg))
+
+    def _watch(self) -> None:
+        """Start the time of headers once a request begins; stop it when they are there."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.idle.pop(self, None)
+            self._stop_timer()
+            return
+        self.idle.setdefault(self)
+        # after a refusal the rest of a body may still come, as slowly as that of a request
+        has_begun = self.cycle is None or self.conn.their_state is not h11.IDLE or bool(self.conn.trailing_data[0])
+        if has_begun and self._timer is None:
+            self._timer = self.loop.call_later(self.header_seconds, self._headers_are_late)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _headers_are_late(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
+            text = f"the headers took over {self.header_seconds:g} seconds"
+            self._refuse(ApiError(408, "header_timeout", text))
+        else:
+            self.transport.close()
+
+    def _refuse(self, error: ApiError) -> None:
+        """Send an error and close."""
+        body = json.dumps(error.body()).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        events: list[Any] = [
+            h11.Response(status_code=error.status, headers=[*headers, (b"connection", b"close")]),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ]
+        for event in events:
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
+
+
+def _open_files(wanted: int) -> int:
+    """Return how many files this process may open.
+
+    The limit is raised towards ``wanted`` where that is allowed.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    return raised
