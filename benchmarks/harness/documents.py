@@ -28,6 +28,7 @@ import quality
 import recall
 import registry
 import sampling
+import serving
 import serving_http
 import speculation
 import teacher_accuracy
@@ -68,6 +69,7 @@ SCRIPTS: dict[str, Any] = {
     "grammar": grammar,
     "registry": registry,
     "sampling": sampling,
+    "serving": serving,
     "serving_http": serving_http,
     "speculation": speculation,
     "teacher_accuracy": teacher_accuracy,

@@ -67,6 +67,7 @@ class EngineProcess:
 
     Attributes:
         name: the engine.
+        ready: what it said once it was loaded.
         first_vector_seconds: from the start of the process to its first vector.
 
     Raises:
@@ -97,7 +98,7 @@ class EngineProcess:
             encoding="utf-8",
         )
         try:
-            self._read()
+            self.ready = self._read()
         except BaseException:
             self.close()
             raise

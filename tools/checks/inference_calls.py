@@ -237,6 +237,7 @@ calls(
         "finish": {"name": "a"},
         "park": {"name": "a"},
         "unpark": {"name": "a"},
+        "begin": {"name": "a"},
         "is_running": {"name": "a"},
         "plan": {"drafts": lambda: {"a": 2}},
         "complete": {"step": lambda: _scheduler().plan(), "seconds": 0.1, "lengths": lambda: {"a": (5, 1)}},

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import os
 import random
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from gguf_models import write_decoder_gguf
 from lattice_inference import Engine, EngineConfig, GenerateConfig, LoraAdapter, Session, load_model, load_tokenizer
+from lattice_inference.errors import TextTooLongError
 from lattice_inference.generate.engine import choice_seed
+from lattice_inference.generate.engine_config import EngineStats
+from lattice_inference.generate.engine_request import EngineRequest
+from lattice_inference.generate.result import GenerateResult
 from lattice_inference.grammar.specification import Regex
 from lattice_inference.lora import LoraSite
+from lattice_inference.memory.resident import resident_bytes
 from lattice_inference.quantize import quantize_gguf
 from tiny_decoders import write_drawn_model
+
+SECONDS = float(os.environ.get("LATTICE_ENGINE_SECONDS", "6"))
+"""How long the test of memory runs; 600 before a release."""
 
 SYSTEM = "you are a small model that answers in few words: "
 
@@ -78,7 +92,7 @@ def alone(model, tokenizer, prompt, config, adapter=None):
         return session.generate(prompt, config)
 
 
-def drawn_request(rng, model):
+def drawn_request(rng):
     """Return a prompt, a configuration, an adapter and a number of choices."""
     prompt = SYSTEM * (rng.random() < 0.4) + "".join(rng.choices("abcdef ", k=rng.randint(1, 60)))
     config = GenerateConfig(
@@ -101,55 +115,169 @@ def drawn_request(rng, model):
     return prompt, config, rng.choice([None, None, "a", "b", "c"]), rng.choice([1, 1, 1, 2])
 
 
-def run_many(model, tokenizer, count, seed, **settings):
-    """Run requests at random times, cancel some, and compare each with a session."""
+class RandomBudget:
+    """Lets steps run random numbers of prompt tokens."""
+
+    def __init__(self, seed):
+        self._rng = random.Random(seed)
+
+    def prompt_tokens(self, decoding):
+        return self._rng.choice([1, 3, 16, 40, 200])
+
+    def measure(self, decoding, prompt_tokens, seconds):
+        pass
+
+
+class Sender(threading.Thread):
+    """Submits requests at random times, and reads or cancels some of them meanwhile."""
+
+    def __init__(self, engine, requests, seed):
+        super().__init__()
+        self.engine, self.requests, self.rng = engine, requests, random.Random(seed)
+        self.sent, self.error = [], None
+
+    def run(self):
+        try:
+            for prompt, config, adapter, n in self.requests:
+                time.sleep(self.rng.choice([0, 0, 0, 0, 0.001, 0.004]))
+                streams = self.engine.submit_choices(
+                    prompt, n, config, adapter=adapter, key=self.name, priority=self.rng.choice([0, 0, 1, -1])
+                )
+                for choice, stream in enumerate(streams):
+                    own = dataclasses.replace(config, seed=choice_seed(config.seed, choice))
+                    self.sent.append((stream, prompt, own, adapter))
+                if self.rng.random() < 0.3:
+                    next(self.rng.choice(self.sent)[0], None)
+                if self.rng.random() < 0.15:
+                    self.rng.choice(self.sent)[0].cancel()
+        except BaseException as error:
+            self.error = error
+
+
+class Run(NamedTuple):
+    """What became of many requests."""
+
+    stats: EngineStats
+    results: list[GenerateResult]
+    preempted: list[EngineRequest]
+
+
+def run_many(model, tokenizer, count, seed, *, senders=3, most=208, **settings):
+    """Run requests that come at random times, in random chunks, and compare each with a session."""
     rng = random.Random(seed)
-    requests = [drawn_request(rng, model) for _ in range(count)]
+    requests = [drawn_request(rng) for _ in range(count)]
     needed = sum((len(prompt) + config.max_new_tokens) * n for prompt, config, _, n in requests)
-    tokens = min(needed // 4, 700)
-    with Engine(model, EngineConfig(cache_tokens=tokens, page_tokens=16, **settings), tokenizer=tokenizer) as engine:
-        streams = []
-        for index, (prompt, config, adapter, n) in enumerate(requests):
-            made = engine.submit_choices(
-                prompt, n, config, adapter=adapter, key=index % 3, priority=rng.choice([0, 0, 1, -1])
-            )
-            streams += [(each, requests[index], choice) for choice, each in enumerate(made)]
-            if index > count // 3 and rng.random() < 0.3:  # some arrive later, others are read or cancelled before
-                for stream, _, _ in rng.sample(streams, min(len(streams), 2)):
-                    next(stream, None)
-                if rng.random() < 0.5:
-                    rng.choice(streams)[0].cancel()
-        pieces = [[*stream] for stream, _, _ in streams]
-        results = [stream.result for stream, _, _ in streams]
+    config = EngineConfig(cache_tokens=min(needed // 4, most), page_tokens=16, **settings)
+    preempted = []
+    with Engine(model, config, tokenizer=tokenizer) as engine:
+        engine._steps.scheduler._budget = RandomBudget(seed)
+        release = engine._steps.room.release
+        engine._steps.room.release = lambda name: (preempted.append(engine._requests[name]), release(name))
+        threads = [Sender(engine, requests[first::senders], seed + first) for first in range(senders)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+            assert thread.error is None
+        sent = [each for thread in threads for each in thread.sent]
+        rests = ["".join(piece.text for piece in stream) for stream, *_ in sent]
         stats = engine.stats()
         assert stats.waiting == stats.running == stats.failed == 0
         assert stats.used_pages == stats.remembered_pages
-        assert stats.finished + stats.cancelled == len(streams)
-    for (_, (prompt, config, adapter, _), choice), result, rest in zip(streams, results, pieces, strict=True):
-        config = dataclasses.replace(config, seed=choice_seed(config.seed, choice))
-        expected = alone(model, tokenizer, prompt, config, adapter)
-        assert result.text.endswith("".join(piece.text for piece in rest))
+        assert stats.finished + stats.cancelled == len(sent)
+        assert stats.preemptions == len(preempted) > 0
+    for (stream, prompt, config, adapter), rest in zip(sent, rests, strict=True):
+        result, expected = stream.result, alone(model, tokenizer, prompt, config, adapter)
+        assert result.text.endswith(rest)
         if result.finish_reason == "cancelled":
-            length = len(result.token_ids)
-            assert result.token_ids == expected.token_ids[:length]
+            assert result.token_ids == expected.token_ids[: len(result.token_ids)]
             if expected.logprobs is not None:
                 assert result.logprobs == expected.logprobs[: len(result.logprobs)]
             cut = result.text.rstrip("\ufffd")  # a character may have been incomplete
             assert expected.text.startswith(cut) or config.stop
         else:
             assert told(result) == told(expected)
-    return stats, results
+    return Run(stats, [stream.result for stream, *_ in sent], preempted)
 
 
 class TestBits:
     def test_each_of_many_requests_is_as_if_it_were_alone(self, adapted):
-        stats, results = run_many(adapted("float32"), adapted.tokenizer, 40, 0)
-        assert stats.preemptions > 0
-        assert any(result.accepted_tokens for result in results)
+        run_many(adapted("float32"), adapted.tokenizer, 16, 0, senders=1, most=160)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("form", ["float32", "bfloat16", "int8", "Q8_0", "Q4_1"])
-    def test_in_any_form_of_weights(self, adapted, form):
-        stats, _ = run_many(adapted(form), adapted.tokenizer, 60, 1, step_ms=2.0, step_tokens=40)
-        assert stats.preemptions > 0
-        run_many(adapted(form), adapted.tokenizer, 20, 2, prefix_bytes=0, step_tokens=7)
+    def test_each_of_two_hundred_is_in_any_form_of_weights(self, adapted, form):
+        run = run_many(adapted(form), adapted.tokenizer, 200, 1)
+        assert any(result.accepted_tokens for result in run.results)
+        assert run.stats.cancelled > 0
+        assert {request.adapter and request.adapter.name for request in run.preempted} >= {None, "a", "b", "c"}
+        assert any(request.config.grammar for request in run.preempted)
+        assert any(request.config.speculate for request in run.preempted)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("settings", [{"prefix_bytes": 0}, {"outbox_pieces": 3}], ids=str)
+    def test_without_remembered_prefixes_and_with_readers_that_fall_behind(self, adapted, settings):
+        run_many(adapted("float32"), adapted.tokenizer, 60, 2, **settings)
+
+
+def descriptors():
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else None
+
+
+class Load:
+    """Keeps an engine busy: readers that read, that cancel, that leave, and that fall behind."""
+
+    def __init__(self, engine, seed):
+        self.engine, self.rng = engine, random.Random(seed)
+        self.open = []
+        self.requests = self.refused = 0
+
+    def run_until(self, end):
+        while time.monotonic() < end:
+            while len(self.open) < 24:
+                self.send()
+            self.rng.shuffle(self.open)
+            stream = self.open.pop()
+            action = self.rng.random()
+            if action < 0.2:
+                stream.cancel()
+            elif action < 0.3:
+                next(stream, None)  # and it is dropped
+            elif action < 0.4:
+                asyncio.run(stream.finish_async())
+            else:
+                stream.finish()
+
+    def send(self):
+        prompt, config, adapter, n = drawn_request(self.rng)
+        self.requests += n
+        try:
+            self.open += self.engine.submit_choices(prompt, n, config, adapter=adapter, key=self.rng.randrange(3))
+            self.engine.submit("x" * 126, dataclasses.replace(config, max_new_tokens=48, grammar=None)).cancel()
+            self.engine.submit("x" * 200, config)
+        except TextTooLongError:
+            self.refused += 1
+
+
+@pytest.mark.slow
+def test_a_long_run_keeps_no_memory_pages_or_files(adapted):
+    """What is held after a fifth of the time is what is held after all of it: see ``SECONDS``."""
+    model = adapted("float32")
+    config = EngineConfig(cache_tokens=600, page_tokens=16, prefix_bytes=2**16, outbox_pieces=8, stall_timeout=0.2)
+    with Engine(model, config, tokenizer=adapted.tokenizer) as engine:
+        load, start = Load(engine, 5), time.monotonic()
+        load.run_until(start + SECONDS / 5)
+        early = resident_bytes(), descriptors(), load.requests
+        load.run_until(start + SECONDS)
+        late = resident_bytes(), descriptors()
+        load.open.clear()
+        assert engine.drain(60)
+        stats = engine.stats()
+    assert load.requests > early[2] > 0 < load.refused
+    assert stats.preemptions > 0
+    assert stats.cancelled > 0
+    assert stats.used_pages == stats.remembered_pages
+    assert early[1] == late[1]
+    if early[0] is not None:
+        assert late[0] <= 1.05 * early[0] + 2**20  # the allocator's own pools come and go

@@ -193,6 +193,10 @@ class Simulation:
             if self.parks and self.live() and rng.random() < 0.02:
                 self.cancelled += 1
                 self.end(rng.choice(self.live()))
+            if self.live() and rng.random() < 0.05:
+                name = rng.choice(self.live())
+                has_room = not self.scheduler.is_running(name) and self.room.free_slots != 0
+                assert self.scheduler.begin(name) == has_room
             unparked = set(self.live()) - self.parked
             plan = self.step()
             assert plan.rows or not unparked  # something is always run
@@ -387,6 +391,24 @@ def test_a_parked_request_keeps_its_pages_until_they_are_needed():
     assert planned(scheduler)["parked"] == 31
 
 
+def test_a_sequence_may_begin_before_the_plan():
+    room, scheduler = made(pages=4, slots=1)
+    room.remembered = [room.pool.take()]
+    room.shares = random.Random(3)
+    submit(room, scheduler, "a", 40)
+    submit(room, scheduler, "b", 5)
+    scheduler.park("a")
+    assert scheduler.begin("a")
+    assert scheduler.is_running("a")
+    assert not scheduler.begin("a")
+    assert not scheduler.begin("b")  # the slot is taken
+    shared = room.length["a"]
+    scheduler.unpark("a")
+    step = scheduler.plan()
+    assert step.started == ()
+    assert [(row.name, row.tokens) for row in step.rows] == [("a", 40 - shared)]
+
+
 def test_drafts_are_run_in_pages_that_are_left_over():
     room, scheduler = made(pages=3)
     submit(room, scheduler, "a", 15, new=30)
@@ -409,6 +431,17 @@ def test_a_prompt_that_waits_for_room_is_not_overtaken():
     scheduler.finish("first")
     room.release("first")
     assert set(run(room, scheduler)) == {"large", "small"}
+
+
+def test_a_prompt_leaves_a_page_to_each_text_that_is_being_generated():
+    room, scheduler = made(pages=4)
+    submit(room, scheduler, "text", 30, new=20)
+    run(room, scheduler)
+    submit(room, scheduler, "prompt", 30, new=1)
+    assert planned(scheduler) == {"text": 1}  # "prompt" would take both free pages
+    submit(room, scheduler, "short", 10, new=1)
+    scheduler.finish("prompt")
+    assert planned(scheduler) == {"text": 1, "short": 10}
 
 
 def test_slots_limit_who_runs():

@@ -36,6 +36,7 @@ class EngineRequest:
         adapter: what its tokens are run with.
         lock: the engine's.
         wake: wakes the engine's thread.
+        cancelled: called before every step; true ends the request.
 
     Attributes:
         generation: its generation, once it was started.
@@ -64,6 +65,7 @@ class EngineRequest:
         deadline: float | None,
         lock: threading.RLock,
         wake: Callable[[], None],
+        cancelled: Callable[[], bool] | None = None,
     ) -> None:
         self.name = name
         self.token_ids = array("i", token_ids)
@@ -75,6 +77,7 @@ class EngineRequest:
         self.deadline = deadline
         self.lock = lock
         self.wake = wake
+        self._cancelled = cancelled
         self.generation: Generation | None = None
         self.leader: EngineRequest | None = None
         self.shared_tokens = 0
@@ -88,6 +91,15 @@ class EngineRequest:
         self.result: GenerateResult | None = None
         self.has_news = threading.Condition(lock)
         self.waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it waits for its reader, or for another prompt with the same beginning."""
+        return self.follows or self.stalled_since is not None
+
+    def shall_end(self) -> bool:
+        """Return whether it was cancelled."""
+        return self.is_cancelled or (self._cancelled is not None and self._cancelled())
 
     def context(self) -> Sequence[int]:
         """Return the tokens so far."""

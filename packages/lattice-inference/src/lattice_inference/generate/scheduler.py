@@ -145,8 +145,9 @@ class Scheduler:
       prompts, so that these do not wait for long ones.
     * Pages are taken as they are needed. If none is free, remembered prefixes are forgotten. Then parked requests are
       preempted, and after them the youngest of the lowest priority. The oldest request is never preempted.
-    * A prompt is started if the cache has room for all of it. While the first prompt of a turn has to wait for room, none
-      other is started, except the oldest of all, which may preempt others.
+    * A prompt is started if the cache has room for all of it, and a page for each text that is being generated. While the
+      first prompt of a turn has to wait for room, none other is started, except the oldest of all, which may preempt
+      others.
 
     A priority moves a request's arrival: each unit counts as :data:`PRIORITY_SECONDS` of waiting. So the oldest request
     gets a part of a step at least every k-th step for k keys, and ends after at most k * (tokens / least + 2) + new tokens
@@ -239,6 +240,18 @@ class Scheduler:
     def unpark(self, name: Hashable) -> None:
         """Let a parked request run again."""
         self._get(name).parked = False
+
+    def begin(self, name: Hashable) -> bool:
+        """Begin a waiting request's sequence before the next plan, while its pages are shared.
+
+        Returns:
+            Whether it was begun: not if it has a sequence already, or no slot is free.
+        """
+        request = self._get(name)
+        if request.runs or self._room.free_slots == 0:
+            return False
+        self._begin(request)
+        return True
 
     def is_running(self, name: Hashable) -> bool:
         """Return whether a request has a sequence."""
@@ -376,23 +389,29 @@ class Scheduler:
             if self._room.free_slots == 0:
                 plan.failed.append(request.name)
                 return False
+        self._begin(request)
+        plan.started.append(request.name)
+        return True
+
+    def _begin(self, request: _Request) -> None:
         cached = self._room.start(request.name)
         request.runs = True
         request.cached, request.pending = cached, request.cached + request.pending - cached
-        plan.started.append(request.name)
-        return True
 
     def _has_room_for_prompt(self, plan: _Plan, request: _Request) -> bool:
         """Whether a slot and pages for a whole prompt are free or can be made so.
 
-        The rests of the prompts that run already come first.
+        The rests of the prompts that run already come first, and a page for each text that is being generated. Else many of
+        them would soon be preempted.
         """
         room = self._room
         if room.free_slots == 0:
             return False
         wanted = -(-(request.pending + 1) // room.page_tokens)
         for other in self._requests.values():
-            if other.runs and not other.decodes:
+            if other.decodes:
+                wanted += 1
+            elif other.runs:
                 row = plan.rows.get(other.name)
                 wanted += room.pages_for(other.name, other.pending) - (plan.pages[other.name] if row else 0)
         return wanted <= self._free(plan) + room.forgettable_pages

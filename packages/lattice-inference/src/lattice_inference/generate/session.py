@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from lattice_inference.argument_checks import checked_flag
 from lattice_inference.errors import BusyError, InvalidInputError
-from lattice_inference.generate.batch import generate_batch
-from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
+from lattice_inference.generate.common_steps import CommonSteps
+from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.generation import Generation
 from lattice_inference.generate.preparation import Preparation, Prompt
 from lattice_inference.generate.result import GenerateResult
@@ -38,6 +38,9 @@ It is checked before every step.
 """
 
 MOST_CHUNK = 2**20
+
+BATCH_STEP_MS = 1e9
+"""No reader waits between the steps of a batch, so they may take any time."""
 
 CLOSED = "this session is closed: make another one"
 
@@ -285,8 +288,9 @@ class Session:
     ) -> list[GenerateResult]:
         """Generate for several prompts together.
 
-        Each result equals that of :meth:`generate` for its prompt alone. The session's own context stays as it is. Prompts
-        that do not fit into the cache wait until others end.
+        Each result equals that of :meth:`generate` for its prompt alone. The session's own context stays as it is. What
+        prompts have in common at their beginnings is run once. Prompts that do not fit into the cache together wait, or are
+        run again.
 
         Args:
             prompts: texts or token ids.
@@ -335,23 +339,18 @@ class Session:
             self._drafts.check(resolved)
             requests.append((ids, resolved, adapter))
 
-        def begin(sequence: CachedSequence, ids: list[int], resolved: ResolvedConfig) -> Generation:
-            return Generation(
-                sequence,
-                ids[sequence.length :],
-                resolved,
-                self.tokenizer,
-                vocab_size=self._prepare.vocab_size,
-                most_tokens=self.max_tokens,
-                continues=self._prepare.continues(ids, resolved),
-                cancelled=lambda: self._is_closed or cancelled(),
-                constraint=self._prepare.constraint(resolved),
-                speculation=self._drafts.begin_one(resolved, ids, self.max_tokens, sequence),
-            )
-
-        results = generate_batch(
-            self.model, self._cache, requests, begin, most_tokens=self.max_tokens, chunk=self.config.chunk_tokens
+        steps = CommonSteps(
+            self.model,
+            self._prepare,
+            self._drafts,
+            self._cache,
+            step_tokens=self.config.chunk_tokens,
+            step_ms=BATCH_STEP_MS,
+            remembers=bool(self.config.prefix_bytes),
         )
+        made = [steps.request(*request, cancelled=lambda: self._is_closed or cancelled()) for request in requests]
+        steps.add(made)
+        results = steps.run_to_end(made)
         if self._is_closed:
             raise InvalidInputError(CLOSED)
         return results

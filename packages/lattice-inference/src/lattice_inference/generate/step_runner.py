@@ -1,4 +1,4 @@
-"""Runs the rows of an engine's steps: drafts, the model, the choice of tokens."""
+"""Runs the rows of common steps: drafts, the model, the choice of tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Failures = dict["EngineRequest", Exception]
 
 
 class StepRunner:
-    """Runs parts of steps for an engine's thread, without a lock.
+    """Runs parts of steps for the thread that owns their generations, without a lock.
 
     A request that fails is noted in ``failures``, and the others go on.
 
@@ -70,18 +70,24 @@ class StepRunner:
                     watch_rows(request.generation.speculation.drafts, sequence)
                 return
             ids = list(request.token_ids)
-            request.generation = Generation(
-                sequence,
-                ids[sequence.length :],
-                request.config,
-                self._prepare.tokenizer,
-                vocab_size=self._prepare.vocab_size,
-                most_tokens=self._prepare.max_tokens,
-                continues=self._prepare.continues(ids, request.config),
-                cancelled=lambda: request.is_cancelled,
-                constraint=request.constraint,
-                speculation=self._drafts.begin_one(request.config, ids, self._prepare.max_tokens, sequence),
-            )
+            speculation = self._drafts.begin_one(request.config, ids, self._prepare.max_tokens, sequence)
+            try:
+                request.generation = Generation(
+                    sequence,
+                    ids[sequence.length :],
+                    request.config,
+                    self._prepare.tokenizer,
+                    vocab_size=self._prepare.vocab_size,
+                    most_tokens=self._prepare.max_tokens,
+                    continues=self._prepare.continues(ids, request.config),
+                    cancelled=request.shall_end,
+                    constraint=request.constraint,
+                    speculation=speculation,
+                )
+            except BaseException:
+                if speculation is not None:
+                    speculation.drafts.close()
+                raise
         except Exception as error:
             failures[request] = error
 
