@@ -413,7 +413,7 @@ def wgpu(session: nox.Session) -> None:
 
 @nox.session(python="3.13t")
 def free_threading(session: nox.Session) -> None:
-    """Run the tests of caches, and of threads, on a Python without a global lock; needs python3.13t."""
+    """Run the tests of caches and threads on a Python without a global lock (python3.13t)."""
     names = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport"]
     session.install(*BUILD, "numpy<2.4", "jinja2>=3.1", "blake3", "pytest>=9", "pytest-timeout>=2.3", "hypothesis>=6")
     folders = [f"./packages/{name}" for name in names]
@@ -421,8 +421,8 @@ def free_threading(session: nox.Session) -> None:
         "python", "-m", "pip", "install", "--no-build-isolation", "--no-deps", *folders, env=build_environment()
     )
     # A module that needs the lock would take it again, which -W error tells.
-    imports = "import lattice_inference, lattice_embed, lattice_fann, lattice_transport, sys; assert not sys._is_gil_enabled()"
-    session.run("python", "-W", "error", "-c", imports)
+    modules = ", ".join(name.replace("-", "_") for name in names)
+    session.run("python", "-W", "error", "-c", f"import {modules}, sys; assert not sys._is_gil_enabled()")
     tests = session.posargs or [
         "packages/lattice-inference/tests/vector_cache",
         "packages/lattice-embed/tests/test_embedding_cache.py",

@@ -21,7 +21,7 @@ RUNNER = Path(__file__).with_name("snippets.py")
 
 
 def is_local(command: str) -> bool:
-    """Whether the command can run here and ends: it names the model that the tests have, or needs none."""
+    """Whether the command can run here, and ends: it names the tests' model, or needs none."""
     if re.search(r"lattice(-embed)? serve ", command):
         return False
     return bool(MINILM.search(command) or re.search(r"lattice(-embed)? (models|doctor|--version|--help)$", command))
