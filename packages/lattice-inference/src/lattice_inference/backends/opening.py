@@ -12,9 +12,19 @@ from lattice_inference.errors import DeviceUnavailableError, UnsupportedError
 from lattice_inference.precision import Activations, Precision
 
 if TYPE_CHECKING:
+    from lattice_inference.backends.tensor_source import TensorSource
     from lattice_inference.calibration import InputRange
+    from lattice_inference.graph.program import Program
 
-__all__ = ["BackendName", "DeviceName", "as_adapting", "check_backend", "default_activations", "open_backend"]
+__all__ = [
+    "BackendName",
+    "DeviceName",
+    "as_adapting",
+    "check_backend",
+    "default_activations",
+    "open_backend",
+    "token_bytes",
+]
 
 BackendName = Literal["cpu", "reference"]
 """``"cpu"``: C kernels. ``"reference"``: NumPy in float64, slow and readable, to compare results with."""
@@ -44,6 +54,13 @@ def as_adapting(program: BackendProgram) -> AdaptingProgram:
             f"adapters are not built for {type(program).__name__}: load the model on the CPU, or merge the adapter"
         )
     return program
+
+
+def token_bytes(program: Program, source: TensorSource, precision: Precision) -> int:
+    """Return what a token of a step takes in the CPU's arena, beside the scratch of threads; it reads no weight."""
+    from lattice_inference.backends.cpu import CpuBackend
+
+    return CpuBackend(precision=precision).token_bytes(program, source)
 
 
 def open_backend(

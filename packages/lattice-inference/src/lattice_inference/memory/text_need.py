@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.backends.opening import token_bytes
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.errors import LatticeError
 from lattice_inference.memory.precisions import PRECISIONS, path_of_model
@@ -28,4 +28,4 @@ def text_token_bytes(checkpoint: Checkpoint) -> int | None:
             program, tensors = model.program(head), model.tensors(head)
         except LatticeError:
             return None
-        return max(CpuBackend(precision=precision).token_bytes(program, tensors) for precision in PRECISIONS)
+        return max(token_bytes(program, tensors, precision) for precision in PRECISIONS)
