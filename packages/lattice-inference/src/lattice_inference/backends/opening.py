@@ -57,7 +57,10 @@ def as_adapting(program: BackendProgram) -> AdaptingProgram:
 
 
 def token_bytes(program: Program, source: TensorSource, precision: Precision) -> int:
-    """Return what a token of a step takes in the CPU's arena, beside the scratch of threads; it reads no weight."""
+    """Return the bytes that a token of a step takes in the CPU's arena.
+
+    It reads no weight. The scratch of threads comes on top.
+    """
     from lattice_inference.backends.cpu import CpuBackend
 
     return CpuBackend(precision=precision).token_bytes(program, source)
