@@ -1,11 +1,9 @@
 """Core of the in-memory cache: keys, the table, and which call computes a missing text.
 
 It is compiled because a model evicts the processor's caches between two calls: a few microseconds of Python then take
-a hundred. Each step on a table or dictionary is atomic under Python's global lock. A Python without that lock takes
-the object's own lock instead (a critical section, which is nothing elsewhere).
+a hundred. Each step on a table or dictionary is atomic under Python's global lock. In a Python without that lock each
+object has its own, which nothing in these steps waits under.
 """
-
-cimport cython
 
 import threading
 from collections import OrderedDict
@@ -29,6 +27,13 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     void* PyUnicode_DATA(object text)
+
+
+cdef extern from "lattice/object_lock.h":
+    ctypedef struct lattice_object_lock:
+        pass
+    void lattice_lock(lattice_object_lock*) noexcept
+    void lattice_unlock(lattice_object_lock*) noexcept
 
 
 KEY_BYTES = 32
@@ -108,10 +113,10 @@ cdef class CachedEmbedding:
 cdef class Shard:
     """One table: entries in the order of their last use."""
 
+    cdef lattice_object_lock _lock
     cdef readonly object capacity
     cdef readonly object max_bytes
     cdef readonly object entries
-    cdef object _clear
     cdef object _move_to_end
     cdef object _pop_oldest
     cdef Py_ssize_t _most_entries
@@ -127,14 +132,14 @@ cdef class Shard:
         self._most_entries = -1 if capacity is None else capacity
         self._most_bytes = -1 if max_bytes is None else max_bytes
         self.entries = OrderedDict()
-        self._clear = self.entries.clear
         self._move_to_end = self.entries.move_to_end
         self._pop_oldest = self.entries.popitem
 
     cpdef CachedEmbedding get(self, bytes key):
         cdef PyObject* found
         cdef CachedEmbedding entry = None
-        with cython.critical_section(self):
+        lattice_lock(&self._lock)
+        try:
             found = PyDict_GetItem(self.entries, key)
             if found == NULL:
                 self.misses += 1
@@ -145,22 +150,30 @@ cdef class Shard:
                     self._move_to_end(key)
                 except KeyError:  # it made room for another in the meantime
                     pass
+        finally:
+            lattice_unlock(&self._lock)
         return entry
 
     cpdef CachedEmbedding peek(self, bytes key):
         cdef PyObject* found
         cdef CachedEmbedding entry = None
-        with cython.critical_section(self):
+        lattice_lock(&self._lock)
+        try:
             found = PyDict_GetItem(self.entries, key)
             if found != NULL:
                 entry = <CachedEmbedding>found
+        finally:
+            lattice_unlock(&self._lock)
         return entry
 
     cpdef put(self, bytes key, CachedEmbedding entry):
         if key is None or entry is None:
             raise TypeError("a shard keeps an entry under a key, and neither is None")
-        with cython.critical_section(self):
+        lattice_lock(&self._lock)
+        try:
             self._put(key, entry)
+        finally:
+            lattice_unlock(&self._lock)
 
     cdef _put(self, bytes key, CachedEmbedding entry):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(entry.data) + OVERHEAD
@@ -177,10 +190,13 @@ cdef class Shard:
             self.bytes_held -= PyBytes_GET_SIZE((<CachedEmbedding>oldest).data) + OVERHEAD
             self.evictions += 1
 
-    @cython.critical_section
     def clear(self):
-        self._clear()
-        self.bytes_held = 0
+        lattice_lock(&self._lock)
+        try:
+            self.entries.clear()
+            self.bytes_held = 0
+        finally:
+            lattice_unlock(&self._lock)
 
 
 LOOK_SECONDS = 0.05  # between two looks at a cancellation, by who waits for another's work
@@ -192,6 +208,7 @@ cdef class Flight:
     Nearly every flight ends without a passenger: what they wait on is made for the first of them.
     """
 
+    cdef lattice_object_lock _lock
     cdef object _landed
     cdef dict _results
     cdef bint _over
@@ -202,11 +219,14 @@ cdef class Flight:
         cdef bint over
         if self._landed is None and not self._over:
             landed = threading.Event()
-            with cython.critical_section(self):
+            lattice_lock(&self._lock)
+            try:
                 if self._landed is None:  # another may have boarded meanwhile
                     self._landed = landed
                 landed = self._landed
                 over = self._over
+            finally:
+                lattice_unlock(&self._lock)
             if over:
                 landed.set()
 
@@ -219,8 +239,11 @@ cdef class Flight:
         """
         cdef bint over
         while True:
-            with cython.critical_section(self):
+            lattice_lock(&self._lock)
+            try:
                 over = self._over
+            finally:
+                lattice_unlock(&self._lock)
             if over or self._landed.wait(None if is_cancelled is None else LOOK_SECONDS):
                 return self._results.get(key)
             if is_cancelled():
@@ -229,10 +252,13 @@ cdef class Flight:
     cpdef land(self, dict results):
         """Let the waiting calls go on; later ones need not wait."""
         cdef object landed
-        with cython.critical_section(self):
+        lattice_lock(&self._lock)
+        try:
             self._results = results
             self._over = True
             landed = self._landed
+        finally:
+            lattice_unlock(&self._lock)
         if landed is not None:
             landed.set()
 
@@ -243,6 +269,7 @@ cdef class SingleFlight:
     Each caller of :meth:`claim` must :meth:`finish` its flight before it waits for another's: this prevents deadlock.
     """
 
+    cdef lattice_object_lock _lock
     cdef dict _flights
     cdef object __weakref__
 
@@ -271,10 +298,13 @@ cdef class SingleFlight:
 
         What is not in ``results`` has failed; the calls that wait for it may compute it themselves.
         """
-        with cython.critical_section(self):
+        lattice_lock(&self._lock)
+        try:
             for key in keys:
                 if self._flights.get(key) is flight:  # after a fork it may belong to no flight, or another one
                     del self._flights[key]
+        finally:
+            lattice_unlock(&self._lock)
         flight.land(results)
 
     cdef Flight claim_one(self, key):
@@ -326,10 +356,13 @@ cdef class Landing:
 
     cdef _land(self, dict results):
         cdef dict flights
-        with cython.critical_section(self._flights):
+        lattice_lock(&self._flights._lock)
+        try:
             flights = self._flights._flights
             if PyDict_GetItem(flights, self._key) == <PyObject*>self._flight:  # not so after a fork
                 PyDict_DelItem(flights, self._key)
+        finally:
+            lattice_unlock(&self._flights._lock)
         flight, self._flight = self._flight, None
         flight.land(results)
 

@@ -88,7 +88,7 @@ class Generation:
         constraint: Constraint | None = None,
         speculation: Speculation | None = None,
     ) -> None:
-        self.sequence = sequence
+        self.sequence: CachedSequence = sequence
         self.speculation = speculation
         self.pending: list[int] = list(pending)
         self.finish_reason: FinishReason | None = None

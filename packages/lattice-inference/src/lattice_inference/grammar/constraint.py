@@ -49,7 +49,7 @@ class Constraint:
         self._bits: Bits = np.zeros(mask_words(vocab_size), np.uint32)
         self._used = 0
         self._is_filled = False
-        self.mask_seconds = FIRST_SECONDS
+        self.mask_seconds: float = FIRST_SECONDS
 
     def allowed(self) -> Bits:
         """Return the tokens that may come next, one bit each; the array is used again.

@@ -1,10 +1,7 @@
 """Binding of the journal's mapped memory: finds and stores vectors without a system call.
 
-Python's lock keeps threads apart here. A Python without it takes the object's own lock (a critical section, which is
-nothing elsewhere).
+Python's lock keeps threads apart here. In a Python without that lock each journal has its own.
 """
-
-cimport cython
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -46,6 +43,13 @@ cdef extern from "journal.h" nogil:
     )
     void lj_filter_add(lj_block* filter, size_t blocks, const uint8_t* key)
     bint lj_filter_may_hold(const lj_block* filter, size_t blocks, const uint8_t* key)
+
+
+cdef extern from "lattice/object_lock.h":
+    ctypedef struct lattice_object_lock:
+        pass
+    void lattice_lock(lattice_object_lock*) noexcept
+    void lattice_unlock(lattice_object_lock*) noexcept
 
 
 HEADER_BYTES = LJ_HEADER_BYTES
@@ -118,6 +122,7 @@ cdef class MappedJournal:
         filter_room: how many more keys the filter takes; 0 without a filter, which then answers for nothing.
     """
 
+    cdef lattice_object_lock _lock
     cdef Py_buffer _board_view
     cdef Py_buffer _journal_view
     cdef uint8_t* _board
@@ -153,59 +158,72 @@ cdef class MappedJournal:
             PyBuffer_Release(&self._journal_view)
         free(self._filter)
 
-    @cython.critical_section
     def stop(self):
         """Answer for nothing and store nothing from now on."""
         self._stopped = True
 
-    @cython.critical_section
     def begin(self, uint64_t generation, size_t moved):
         """Begin the journal anew if it ends where what was moved ends. Returns whether it does."""
-        if moved != self._end:
-            return False
-        lj_store(self._journal + LJ_END, LJ_HEADER_BYTES)
-        lj_store(self._journal + LJ_MOVED, LJ_HEADER_BYTES)
-        lj_store(self._journal + LJ_GENERATION, generation)
-        self._end = LJ_HEADER_BYTES
-        self._own.clear()
-        return True
+        lattice_lock(&self._lock)
+        try:
+            if moved != self._end:
+                return False
+            lj_store(self._journal + LJ_END, LJ_HEADER_BYTES)
+            lj_store(self._journal + LJ_MOVED, LJ_HEADER_BYTES)
+            lj_store(self._journal + LJ_GENERATION, generation)
+            self._end = LJ_HEADER_BYTES
+            self._own.clear()
+            return True
+        finally:
+            lattice_unlock(&self._lock)
 
-    @cython.critical_section
     def forget_own(self):
         """Answer no more from the records that were written so far; they stay in the journal."""
-        self._own.clear()
+        lattice_lock(&self._lock)
+        try:
+            self._own.clear()
+        finally:
+            lattice_unlock(&self._lock)
 
-    @cython.critical_section
     def answer_from(self, dict others):
         """Answer from these records of others' journals, vectors by key, from now on."""
-        self._others = others
+        lattice_lock(&self._lock)
+        try:
+            self._others = others
+        finally:
+            lattice_unlock(&self._lock)
 
-    @cython.critical_section
     def see(self):
         """Note the board's state, before the data that it describes is read.
 
         Returns whether the epoch changed.
         """
-        self.changes = lj_load(self._board + LJ_CHANGES)  # first: a remover counts the epoch before the change
-        cdef uint64_t epoch = lj_load(self._board + LJ_EPOCH)
-        changed = epoch != self.epoch
-        self.epoch = epoch
-        return changed
+        cdef uint64_t epoch
+        lattice_lock(&self._lock)
+        try:
+            self.changes = lj_load(self._board + LJ_CHANGES)  # first: a remover counts the epoch before the change
+            epoch = lj_load(self._board + LJ_EPOCH)
+            changed = epoch != self.epoch
+            self.epoch = epoch
+            return changed
+        finally:
+            lattice_unlock(&self._lock)
 
-    @cython.critical_section
     def is_current(self):
         """Whether nothing has changed since the last :meth:`see`."""
         return lj_load(self._board + LJ_CHANGES) == self.changes
 
-    @cython.critical_section
     def tell(self, bint taken_away=False):
         """Tell the others that something was added, or taken away."""
-        if taken_away:
-            lj_add_one(self._board + LJ_EPOCH)
-        if lj_add_one(self._board + LJ_CHANGES) == self.changes and not taken_away:
-            self.changes += 1
+        lattice_lock(&self._lock)
+        try:
+            if taken_away:
+                lj_add_one(self._board + LJ_EPOCH)
+            if lj_add_one(self._board + LJ_CHANGES) == self.changes and not taken_away:
+                self.changes += 1
+        finally:
+            lattice_unlock(&self._lock)
 
-    @cython.critical_section
     def look_in(self, int64_t milliseconds):
         """Give answers for so long, then ask to be looked after."""
         self._look_at = lj_milliseconds() + milliseconds
@@ -214,37 +232,41 @@ cdef class MappedJournal:
         """Whether it is time to look whether the files are where they were."""
         return lj_milliseconds() >= self._look_at
 
-    @cython.critical_section
     def find(self, keys, bint ask=False):
         """Return the vector or None for each key; or None if that takes a look at the database.
 
         With ``ask`` a list is returned in any case, with True for each key to look up in the database.
         """
-        cdef Py_ssize_t missing = 0
-        if not ask and (self._stopped or lj_load(self._board + LJ_CHANGES) != self.changes or self.is_due()):
-            return None
-        found = []
-        for key in keys:
-            vector = self._own.get(key)
-            if vector is not None:
-                vector = self._read(vector, key)
-            if vector is None:
-                vector = self._others.get(key)
-            if vector is None and (
-                self._filter == NULL
-                or not isinstance(key, bytes)
-                or PyBytes_GET_SIZE(key) != LJ_KEY_BYTES
-                or lj_filter_may_hold(self._filter, self._blocks, <const uint8_t*>PyBytes_AS_STRING(key))
-            ):
-                if not ask:
-                    return None
-                vector = True
-            missing += vector is None
-            found.append(vector)
-        if not ask:
-            self.misses += missing
-            self.hits += len(found) - missing
-        return found
+        cdef Py_ssize_t missing
+        lattice_lock(&self._lock)
+        try:
+            missing = 0
+            if not ask and (self._stopped or lj_load(self._board + LJ_CHANGES) != self.changes or self.is_due()):
+                return None
+            found = []
+            for key in keys:
+                vector = self._own.get(key)
+                if vector is not None:
+                    vector = self._read(vector, key)
+                if vector is None:
+                    vector = self._others.get(key)
+                if vector is None and (
+                    self._filter == NULL
+                    or not isinstance(key, bytes)
+                    or PyBytes_GET_SIZE(key) != LJ_KEY_BYTES
+                    or lj_filter_may_hold(self._filter, self._blocks, <const uint8_t*>PyBytes_AS_STRING(key))
+                ):
+                    if not ask:
+                        return None
+                    vector = True
+                missing += vector is None
+                found.append(vector)
+            if not ask:
+                self.misses += missing
+                self.hits += len(found) - missing
+            return found
+        finally:
+            lattice_unlock(&self._lock)
 
     cdef object _read(self, Py_ssize_t offset, bytes key):
         cdef uint32_t fields[4]
@@ -254,53 +276,62 @@ cdef class MappedJournal:
         vector = PyBytes_FromStringAndSize(<const char*>self._journal + offset + LJ_RECORD_HEADER_BYTES, fields[1])
         return vector if checksum(key, vector) == fields[2] else None
 
-    @cython.critical_section
     def append(self, entries, bytes space not None, bint answering=True):
         """Store keys and vectors (bytes or arrays), all or none.
 
         Returns whether there was room, no need to look around first, and no array that is not contiguous.
         """
-        cdef size_t space_bytes = PyBytes_GET_SIZE(space)
-        cdef size_t end = self._end
+        cdef size_t space_bytes
+        cdef size_t end
         cdef size_t needed
-        cdef const uint8_t* name = <const uint8_t*>PyBytes_AS_STRING(space)
+        cdef const uint8_t* name
         cdef bytes key
         cdef object vector
         cdef const uint8_t* numbers
         cdef size_t size
-        if self._stopped or (answering and self.is_due()):
-            return False
-        places = self._own if len(entries) == 1 else {}  # in the table at once only if nothing can go wrong after it
-        for key, vector in entries:
-            if isinstance(vector, bytes):
-                numbers, size = <const uint8_t*>PyBytes_AS_STRING(vector), PyBytes_GET_SIZE(vector)
-            else:
-                if not isinstance(vector, cnp.ndarray) or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>vector):
-                    return False  # it is stored as its bytes lie
-                numbers, size = <const uint8_t*>cnp.PyArray_DATA(<cnp.ndarray>vector), cnp.PyArray_NBYTES(<cnp.ndarray>vector)
-            needed = lj_record_bytes(size, space_bytes)
-            if PyBytes_GET_SIZE(key) != LJ_KEY_BYTES or needed > self._capacity - end:
+        lattice_lock(&self._lock)
+        try:
+            space_bytes = PyBytes_GET_SIZE(space)
+            end = self._end
+            name = <const uint8_t*>PyBytes_AS_STRING(space)
+            if self._stopped or (answering and self.is_due()):
                 return False
-            lj_write_record(
-                self._journal + end, <const uint8_t*>PyBytes_AS_STRING(key), numbers, size, name, space_bytes
-            )
-            places[key] = end
-            end += needed
-        lj_store(self._journal + LJ_END, end)
-        self._end = end
-        if places is not self._own:
-            PyDict_Update(self._own, places)
-        if lj_add_one(self._board + LJ_CHANGES) == self.changes:
-            self.changes += 1
-        return True
+            places = self._own if len(entries) == 1 else {}  # in the table at once only if nothing can go wrong after it
+            for key, vector in entries:
+                if isinstance(vector, bytes):
+                    numbers, size = <const uint8_t*>PyBytes_AS_STRING(vector), PyBytes_GET_SIZE(vector)
+                else:
+                    if not isinstance(vector, cnp.ndarray) or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>vector):
+                        return False  # it is stored as its bytes lie
+                    numbers, size = <const uint8_t*>cnp.PyArray_DATA(<cnp.ndarray>vector), cnp.PyArray_NBYTES(<cnp.ndarray>vector)
+                needed = lj_record_bytes(size, space_bytes)
+                if PyBytes_GET_SIZE(key) != LJ_KEY_BYTES or needed > self._capacity - end:
+                    return False
+                lj_write_record(
+                    self._journal + end, <const uint8_t*>PyBytes_AS_STRING(key), numbers, size, name, space_bytes
+                )
+                places[key] = end
+                end += needed
+            lj_store(self._journal + LJ_END, end)
+            self._end = end
+            if places is not self._own:
+                PyDict_Update(self._own, places)
+            if lj_add_one(self._board + LJ_CHANGES) == self.changes:
+                self.changes += 1
+            return True
+        finally:
+            lattice_unlock(&self._lock)
 
-    @cython.critical_section
     def make_filter(self, size_t keys):
         """Begin a filter with room for so many keys; 0 for none.
 
         Returns whether there was memory for it.
         """
-        return self._new_filter(keys)
+        lattice_lock(&self._lock)
+        try:
+            return self._new_filter(keys)
+        finally:
+            lattice_unlock(&self._lock)
 
     cdef bint _new_filter(self, size_t keys) noexcept:
         free(self._filter)
@@ -314,17 +345,20 @@ cdef class MappedJournal:
                 self.filter_room = keys
         return self._filter != NULL
 
-    @cython.critical_section
     def add_to_filter(self, keys):
         """Add keys that the database holds. A filter that would be too full is dropped."""
-        if self._filter == NULL:
-            return
-        for key in keys:
-            if isinstance(key, bytes) and PyBytes_GET_SIZE(key) == LJ_KEY_BYTES:
-                lj_filter_add(self._filter, self._blocks, <const uint8_t*>PyBytes_AS_STRING(key))
-        self.filter_room -= len(keys)
-        if self.filter_room <= 0:
-            self._new_filter(0)
+        lattice_lock(&self._lock)
+        try:
+            if self._filter == NULL:
+                return
+            for key in keys:
+                if isinstance(key, bytes) and PyBytes_GET_SIZE(key) == LJ_KEY_BYTES:
+                    lj_filter_add(self._filter, self._blocks, <const uint8_t*>PyBytes_AS_STRING(key))
+            self.filter_room -= len(keys)
+            if self.filter_room <= 0:
+                self._new_filter(0)
+        finally:
+            lattice_unlock(&self._lock)
 
 
 cdef cnp.ndarray _plain(cnp.ndarray array):
