@@ -69,11 +69,11 @@ def counted(program: str, path: Path) -> dict[str, int]:
 def test_a_real_encoder_is_loaded_and_used_in_few_calls(minilm_directory: Path) -> None:
     calls = counted(ENCODER, minilm_directory)
     assert 100 < calls["cold"] <= 10_200  # 45,354 once; 10,095 with AMX, 9,973 with AVX2
-    assert 10 < calls["warm"] <= 34
+    assert 10 < calls["warm"] <= 36
 
 
 @pytest.mark.model
 def test_a_real_decoder_is_started_and_gives_tokens_in_few_calls(smollm2: Path) -> None:
     calls = counted(DECODER, smollm2)
     assert 1_000 < calls["start"] <= 50_000  # 159,659 once, of which 49,152 for the vocabulary's table
-    assert 20 < calls["token"] <= 65  # 119 once
+    assert 20 < calls["token"] <= 68  # 119 once

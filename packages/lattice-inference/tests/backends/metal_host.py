@@ -45,16 +45,17 @@ class FakeMetal:
 
 
 def needs_host() -> pytest.MarkDecorator:
-    """Skip without gcc's Objective-C; ``LATTICE_REQUIRE_METAL=1`` makes that a failure instead.
+    """Skip without gcc's Objective-C and Cython; ``LATTICE_REQUIRE_METAL=1`` makes that a failure instead.
 
     Where the emulation takes the place of the device ``"metal"`` they are skipped too.
     """
     sys.path.insert(0, str(TOOLS))
     from build_host import has_compiler
 
-    is_there = has_compiler() or os.environ.get("LATTICE_REQUIRE_METAL") == "1"
+    is_there = has_compiler() and importlib.util.find_spec("Cython") is not None
+    is_there = is_there or os.environ.get("LATTICE_REQUIRE_METAL") == "1"
     is_replaced = os.environ.get("LATTICE_METAL_EMULATED") == "1"
-    return pytest.mark.skipif(is_replaced or not is_there, reason="gcc compiles no Objective-C here: install gobjc")
+    return pytest.mark.skipif(is_replaced or not is_there, reason="needs gobjc and Cython: nox -s metal")
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def same(found, expected) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("speculate", [None, "ngram", "model"])
-@pytest.mark.parametrize("cache_tokens", [17 * 128, 320])
+@pytest.mark.parametrize("cache_tokens", [17 * 128, 144])
 def test_among_sixteen_others_with_preemption(drawn_model, alone, speculate, cache_tokens):
     drafts = drawn_model if speculate == "model" else speculate
     with Engine(drawn_model, EngineConfig(page_tokens=16, cache_tokens=cache_tokens, prefix_bytes=0)) as engine:

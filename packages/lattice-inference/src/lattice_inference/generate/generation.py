@@ -378,13 +378,15 @@ def run_step(
     from lattice_inference.generate.causal_language_model import Extension
 
     extensions: list[Extension] = []
+    constraints: list[Constraint] = []
     before = []
     for _, generation, count, is_last, drafts in takers:
         ids = np.array([*generation.pending[:count], *drafts], np.int32)
         extensions.append(Extension(generation.sequence, ids, "all" if drafts else "last" if is_last else "none"))
         before.append(generation.sequence.length)
-    constraints = [taker.generation.constraint for taker in takers if taker.is_last]
-    masks = _begin_masks(model, [constraint for constraint in constraints if constraint is not None])
+        if is_last and generation.constraint is not None:
+            constraints.append(generation.constraint)
+    masks = _begin_masks(model, constraints) if constraints else None
     try:
         logits = model.forward(extensions)
     finally:  # after an interrupt a sequence holds all of its new tokens or none
@@ -416,8 +418,6 @@ def run_step(
 
 def _begin_masks(model: CausalLanguageModel, constraints: Sequence[Constraint]) -> MasksAhead | None:
     """Let the masks of the next tokens be made while the model runs, where that saves time."""
-    if not constraints:
-        return None
     from lattice_inference.grammar.masks_ahead import begin_masks
 
     return begin_masks(constraints, has_idle_processors=model.device != "cpu")
