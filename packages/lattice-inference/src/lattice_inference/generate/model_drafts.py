@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.errors import InvalidInputError, NonFiniteError
-from lattice_inference.generate.draft_length import DraftLength
 from lattice_inference.generate.rejection import Candidates, drafted_token
-from lattice_inference.generate.row_sampler import RowSampler
+from lattice_inference.generate.sampled_drafts import SampledDrafts
 
 if TYPE_CHECKING:
     from lattice_inference.generate.causal_language_model import CausalLanguageModel
     from lattice_inference.generate.config import ResolvedConfig
+    from lattice_inference.generate.row_sampler import RowSampler
     from lattice_inference.tokenizer import Tokenizer
 
 __all__ = ["ModelDrafts", "check_draft_open", "check_same_vocabulary"]
@@ -25,7 +25,7 @@ MOST_AT_ONCE = 512
 """The most tokens of a prompt that the draft model runs before a step, so that a cancellation does not wait for it."""
 
 
-class ModelDrafts:
+class ModelDrafts(SampledDrafts):
     """A source of drafts that a smaller model draws; see :class:`Drafts`.
 
     The draft model samples as the generation does, with the same penalties and, unless drafts are verified by rejection,
@@ -42,39 +42,21 @@ class ModelDrafts:
     """
 
     def __init__(self, model: CausalLanguageModel, *, vocab_size: int, tokens: int, step_cost: float) -> None:
+        super().__init__(vocab_size=vocab_size, tokens=min(tokens, model.context_length))
         self._model = model
         self._step_cost = step_cost
-        self._vocab_size = vocab_size
-        self._most = min(tokens, model.context_length)
         self._cache = model.open_cache(tokens=self._most)
         self._sequence = self._cache.sequence()
         self._agreed = 0  # tokens of the sequence that are known to be those of the text
-        self._ids: list[int] = []
-        self._proposal: list[int] = []
-        self._checked = 0  # tokens of the proposal
-        self.candidates: Sequence[Candidates] = ()
         self._can_draft = False
 
     def start(self, token_ids: Sequence[int], config: ResolvedConfig) -> None:
         """Begin a text after ``token_ids``; see :meth:`Drafts.start`."""
         self._config = config
-        self._ids = list(token_ids)
         self._agreed = 0
-        self._proposal, self._checked = [], 0
-        self._length = DraftLength(self._step_cost)
+        self._begin(token_ids, config, self._step_cost)
         # ids that belong to no token of this model end its drafts, as a context beyond its own does
         self._can_draft = max(self._ids, default=0) < self._model.vocab_size
-        seen = {token_id for token_id in self._ids if token_id < self._vocab_size}
-        self._sampler = RowSampler(self._config.sampling, self._config.seed, seen, self._vocab_size)
-
-    def accept(self, token_id: int) -> None:
-        """Append the next token of the text; see :meth:`Drafts.accept`."""
-        if self._checked < len(self._proposal):
-            is_right = self._proposal[self._checked] == token_id
-            self._length.note(is_right)
-            self._checked = self._checked + 1 if is_right else len(self._proposal)
-        self._ids.append(token_id)
-        self._sampler.accept(token_id)
 
     def propose(self, most: int, company: int) -> list[int]:
         """Return the tokens that the model chooses; see :meth:`Drafts.propose`."""

@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.errors import CacheFullError, NonFiniteError
-from lattice_inference.generate.draft_length import DraftLength
-from lattice_inference.generate.row_sampler import RowSampler
+from lattice_inference.generate.sampled_drafts import SampledDrafts
 from lattice_inference.state.hidden_rows import HiddenRows
 
 if TYPE_CHECKING:
     from lattice_inference.generate.causal_language_model import CausalLanguageModel
     from lattice_inference.generate.config import ResolvedConfig
-    from lattice_inference.generate.rejection import Candidates
+    from lattice_inference.generate.row_sampler import RowSampler
     from lattice_inference.state import CachedSequence
 
 __all__ = ["MtpDrafts"]
@@ -25,7 +24,7 @@ MOST_AT_ONCE = 512
 """The most rows of a prompt that a layer reads before a step, so that a cancellation does not wait for it."""
 
 
-class MtpDrafts:
+class MtpDrafts(SampledDrafts):
     """A source of drafts by the layers that a model has for further tokens; see :class:`Drafts`.
 
     The first layer reads the model's last row of a token together with the next token, and predicts the token after that.
@@ -37,25 +36,16 @@ class MtpDrafts:
         model: the model, loaded with ``mtp=True``.
         vocab_size: how many logits belong to tokens.
         tokens: the longest context.
-
-    Attributes:
-        candidates: always empty, as these drafts are not verified by rejection.
     """
 
     def __init__(self, model: CausalLanguageModel, *, vocab_size: int, tokens: int) -> None:
+        super().__init__(vocab_size=vocab_size, tokens=tokens)
         self._model = model
-        self._vocab_size = vocab_size
-        self._most = tokens
         self._sequence: CachedSequence | None = None
         self._rows: list[HiddenRows] = []  # what each layer reads
         self._read: list[int] = []  # the rows that each layer has read together with tokens of the text
         self._forget_rows()
-        self._ids: list[int] = []
-        self._proposal: list[int] = []
-        self._checked = 0  # tokens of the proposal
-        self._can_draft = True
         self._is_kept = False
-        self.candidates: Sequence[Candidates] = ()
 
     def watch(self, sequence: CachedSequence) -> None:
         """Take the sequence of the text, before any of its tokens is run."""
@@ -73,21 +63,8 @@ class MtpDrafts:
             same += 1
         # a layer's row also depends on the tokens after it: one, and one more for each layer before
         self._read = [max(0, min(read, same - 1 - layer)) for layer, read in enumerate(self._read)]
-        self._ids = list(token_ids)
-        self._proposal, self._checked = [], 0
-        self._can_draft, self._is_kept = True, False
-        self._length = DraftLength(self._model.mtp_share)
-        seen = {token_id for token_id in self._ids if token_id < self._vocab_size}
-        self._sampler = RowSampler(config.sampling, config.seed, seen, self._vocab_size)
-
-    def accept(self, token_id: int) -> None:
-        """Append the next token of the text; see :meth:`Drafts.accept`."""
-        if self._checked < len(self._proposal):
-            is_right = self._proposal[self._checked] == token_id
-            self._length.note(is_right)
-            self._checked = self._checked + 1 if is_right else len(self._proposal)
-        self._ids.append(token_id)
-        self._sampler.accept(token_id)
+        self._is_kept = False
+        self._begin(token_ids, config, self._model.mtp_share)
 
     def propose(self, most: int, company: int) -> list[int]:
         """Return the tokens that the layers choose; see :meth:`Drafts.propose`."""

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lattice_inference.errors import CacheFullError, NonFiniteError
-from lattice_inference.generate.draft_length import DraftLength
 from lattice_inference.generate.drafts import MOST_DRAFTS
-from lattice_inference.generate.row_sampler import RowSampler
+from lattice_inference.generate.sampled_drafts import SampledDrafts
 
 if TYPE_CHECKING:
     from lattice_inference.generate.causal_language_model import CausalLanguageModel
     from lattice_inference.generate.config import ResolvedConfig
-    from lattice_inference.generate.rejection import Candidates
     from lattice_inference.state import CachedSequence
 
 __all__ = ["SelfDrafts"]
 
 
-class SelfDrafts:
+class SelfDrafts(SampledDrafts):
     """A source of drafts by the model without the layers that attend; see :class:`Drafts`.
 
     The recurrent layers go on from the state that they have in the model, so only the drafted tokens lack attention. Then
@@ -32,21 +30,12 @@ class SelfDrafts:
         model: a model with recurrent layers.
         vocab_size: how many logits belong to tokens.
         tokens: the longest context.
-
-    Attributes:
-        candidates: always empty, as these drafts are not verified by rejection.
     """
 
     def __init__(self, model: CausalLanguageModel, *, vocab_size: int, tokens: int) -> None:
+        super().__init__(vocab_size=vocab_size, tokens=tokens)
         self._program = model._program
-        self._vocab_size = vocab_size
-        self._most = tokens
         self._sequence: CachedSequence | None = None
-        self._ids: list[int] = []
-        self._proposal: list[int] = []
-        self._checked = 0  # tokens of the proposal
-        self._can_draft = True
-        self.candidates: Sequence[Candidates] = ()
 
     def watch(self, sequence: CachedSequence) -> None:
         """Take the sequence of the text."""
@@ -54,21 +43,7 @@ class SelfDrafts:
 
     def start(self, token_ids: Sequence[int], config: ResolvedConfig) -> None:
         """Begin a text after ``token_ids``; see :meth:`Drafts.start`."""
-        self._ids = list(token_ids)
-        self._proposal, self._checked = [], 0
-        self._can_draft = True
-        self._length = DraftLength(1.0)
-        seen = {token_id for token_id in self._ids if token_id < self._vocab_size}
-        self._sampler = RowSampler(config.sampling, config.seed, seen, self._vocab_size)
-
-    def accept(self, token_id: int) -> None:
-        """Append the next token of the text; see :meth:`Drafts.accept`."""
-        if self._checked < len(self._proposal):
-            is_right = self._proposal[self._checked] == token_id
-            self._length.note(is_right)
-            self._checked = self._checked + 1 if is_right else len(self._proposal)
-        self._ids.append(token_id)
-        self._sampler.accept(token_id)
+        self._begin(token_ids, config, 1.0)
 
     def propose(self, most: int, company: int) -> list[int]:
         """Return the tokens that the layers choose; see :meth:`Drafts.propose`."""
