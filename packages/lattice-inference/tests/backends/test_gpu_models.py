@@ -64,7 +64,7 @@ def test_a_mixture_has_the_logits_of_transformers(tmp_path, name):
 def test_files_of_llama_cpps_converter_have_the_logits_of_the_cpu(tmp_path, name):
     path = write_converted(tmp_path / f"{name}.gguf", name, directory_of(name, tmp_path))
     found, ids = [], draw_ids(f"qwen3:{name}", 60, 64)
-    for device in ("cpu", "wgpu"):
+    for device in ("cpu", DEVICE):
         with load_model(path, activations="float32", device=device) as model:
             found.append(all_logits(model, ids, (1, 7, 33)))
     assert np.abs(found[0] - found[1]).max() <= 2e-5 * np.abs(found[0]).max()
