@@ -1,4 +1,4 @@
-"""What drafts that are sampled from logits share: the text so far, the proposal, and how much of it was right."""
+"""What drafts sampled from logits share: the text, the proposal, how much was right."""
 
 from __future__ import annotations
 
