@@ -14,9 +14,12 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from lattice_inference.training import TrainingProgram
 
 SHAPE = {
     "vocab_size": 49152,
@@ -49,18 +52,16 @@ def write(task: dict[str, Any]) -> dict[str, Any]:
     return {"versions": {name: metadata.version(name) for name in ("torch", "transformers", "peft")}}
 
 
-def lattice(task: dict[str, Any]) -> dict[str, Any]:
-    """Time steps with this library: forward, loss and gradients."""
+def opened_program(task: dict[str, Any], loss: Literal["tokens", "vectors"]) -> TrainingProgram:
+    """Return this library's program for a task, with drawn factors at every linear."""
     from lattice_inference.training import open_training_program
 
-    ids = drawn_tokens(task["tokens"])
-    bounds, targets = np.array([0, len(ids)], np.int32), np.roll(ids, -1)
     program = open_training_program(
         task["model"],
         sites="all-linear",
         rank=RANK,
         scaling=2.0,
-        loss="tokens",
+        loss=loss,
         keep=task["keep"],
         activations=task["dtype"],
         threads=task["threads"],
@@ -69,6 +70,14 @@ def lattice(task: dict[str, Any]) -> dict[str, Any]:
     for site in program.sites:
         shapes = (RANK, site.inputs), (site.outputs, RANK)
         program.write_factors(site.name, *[(rng.standard_normal(s) * 0.02).astype(np.float32) for s in shapes])
+    return program
+
+
+def lattice(task: dict[str, Any]) -> dict[str, Any]:
+    """Time steps with this library: forward, loss and gradients."""
+    ids = drawn_tokens(task["tokens"])
+    bounds, targets = np.array([0, len(ids)], np.int32), np.roll(ids, -1)
+    program = opened_program(task, "tokens")
 
     def step() -> None:
         program.zero_gradients()
@@ -101,23 +110,9 @@ def peft(task: dict[str, Any]) -> dict[str, Any]:
 
 def lattice_pairs(task: dict[str, Any]) -> dict[str, Any]:
     """Time an encoder's steps with this library: vectors, CoSENT, gradients; packed."""
-    from lattice_inference.training import open_training_program
     from lattice_tune.lora.losses import cosent_loss
 
-    program = open_training_program(
-        task["model"],
-        sites="all-linear",
-        rank=RANK,
-        scaling=2.0,
-        loss="vectors",
-        keep=task["keep"],
-        activations=task["dtype"],
-        threads=task["threads"],
-    )
-    rng = np.random.default_rng(1)
-    for site in program.sites:
-        shapes = (RANK, site.inputs), (site.outputs, RANK)
-        program.write_factors(site.name, *[(rng.standard_normal(s) * 0.02).astype(np.float32) for s in shapes])
+    program = opened_program(task, "vectors")
     batches = iter(task["batches"])
 
     def step() -> None:

@@ -36,7 +36,7 @@ typedef struct {
     void *kernel;
     uint64_t record; /* where its record begins */
     uint32_t groups;
-    uint32_t count; /* of its own buffers */
+    uint32_t count; /* the buffers that follow arena, words and records */
     void *buffers[METAL_OWN_BUFFERS];
     uint64_t offsets[METAL_OWN_BUFFERS];
 } lattice_metal_call;
