@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from lattice_inference.generate import step_runner as engine_module
 from lattice_inference.serve import ServeConfig
 from lattice_inference.serve.metrics import ServeMetrics
 from lattice_inference.serve.reasoning_split import ReasoningSplit
+from lattice_inference.serve.server import listen
 from lattice_inference.serve.token_batches import TokenBatches
 from tiny_decoders import write_drawn_model
 
@@ -86,14 +88,17 @@ class TestLeaving:
             seen.extend(items)
             return np.zeros((len(items), 1), np.float32)
 
-        batches = TokenBatches(run, 4)
-        first = batches.submit(["a"], [4], None)
-        began.wait(30)
-        left, last = batches.submit(["b"], [4], None), batches.submit(["c"], [4], None)
-        left.cancel()
-        may_go.set()
-        assert first.result(30).shape == last.result(30).shape == (1, 1)
-        batches.close()
+        async def ask():
+            batches = TokenBatches(run, 4)
+            first = batches.submit(["a"], [4], None)
+            await asyncio.to_thread(began.wait, 30)
+            left, last = batches.submit(["b"], [4], None), batches.submit(["c"], [4], None)
+            left.cancel()
+            may_go.set()
+            assert (await first).shape == (await last).shape == (1, 1)
+            batches.close()
+
+        asyncio.run(ask())
         assert seen == ["a", "c"]
 
 
@@ -137,14 +142,18 @@ class TestBatches:
             calls.append((list(items), adapter))
             return np.array([[int(item)] for item in items], np.float32)
 
-        batches = TokenBatches(run, 10)
-        jobs = [batches.submit(["0"], [99], None)]
-        began.wait(30)
-        jobs += [batches.submit(["1", "2", "3", "4", "5"], [4] * 5, None), batches.submit(["6"], [2], None)]
-        jobs.append(batches.submit(["7"], [1], "other"))
-        may_go.set()
-        results = [job.result(30)[:, 0].tolist() for job in jobs]
-        batches.close()
+        async def ask():
+            batches = TokenBatches(run, 10)
+            jobs = [batches.submit(["0"], [99], None)]
+            await asyncio.to_thread(began.wait, 30)
+            jobs += [batches.submit(["1", "2", "3", "4", "5"], [4] * 5, None), batches.submit(["6"], [2], None)]
+            jobs.append(batches.submit(["7"], [1], "other"))
+            may_go.set()
+            results = [(await job)[:, 0].tolist() for job in jobs]
+            batches.close()
+            return results
+
+        results = asyncio.run(ask())
         assert results == [[0], [1, 2, 3, 4, 5], [6], [7]]
         assert calls[:2] == [(["0"], None), (["1", "2", "6"], None)]
         assert (["7"], "other") in calls
@@ -160,14 +169,62 @@ class TestBatches:
                 raise ValueError("bad")
             return np.ones((len(items), 1), np.float32)
 
-        batches = TokenBatches(run, 10)
-        jobs = [batches.submit([item], [1], None) for item in ("first", "good", "bad", "good")]
-        began.wait(30)
-        may_go.set()
-        assert isinstance(jobs[2].exception(30), ValueError)
-        assert all(jobs[i].result(30).shape == (1, 1) for i in (0, 1, 3))
-        batches.close()
-        assert batches.submit(["a"], [1], None).cancelled()
+        async def ask():
+            batches = TokenBatches(run, 10)
+            jobs = [batches.submit([item], [1], None) for item in ("first", "good", "bad", "good")]
+            await asyncio.to_thread(began.wait, 30)
+            may_go.set()
+            results = await asyncio.gather(*jobs, return_exceptions=True)
+            batches.close()
+            assert batches.submit(["a"], [1], None).cancelled()
+            return results
+
+        results = asyncio.run(ask())
+        assert isinstance(results[2], ValueError)
+        assert all(results[i].shape == (1, 1) for i in (0, 1, 3))
+
+    def test_what_waits_is_cancelled_at_the_end_and_the_call_is_finished(self):
+        began, may_go = threading.Event(), threading.Event()
+
+        def run(items, adapter):
+            began.set()
+            may_go.wait(30)
+            return np.ones((len(items), 1), np.float32)
+
+        async def ask():
+            batches = TokenBatches(run, 10)
+            first = batches.submit(["a"], [1], None)
+            await asyncio.to_thread(began.wait, 30)
+            second = batches.submit(["b"], [1], None)
+            closing = asyncio.ensure_future(asyncio.to_thread(batches.close))
+            await asyncio.wait([second])
+            may_go.set()
+            await closing
+            return (await first).shape, second.cancelled()
+
+        assert asyncio.run(ask()) == ((1, 1), True)
+
+
+def test_small_packets_are_not_delayed():
+    """Two small writes would otherwise wait for an acknowledgement, which clients delay by 40 ms."""
+    listener = listen("127.0.0.1", 0, has_keys=False)
+    port = listener.getsockname()[1]
+    found = []
+
+    async def note(_, writer):
+        found.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async def ask():
+        server = await asyncio.start_server(note, sock=listener)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await reader.read()
+        writer.close()
+        server.close()
+
+    asyncio.run(ask())
+    assert len(found) == 1
+    assert found[0]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50])

@@ -177,6 +177,8 @@ def test_the_most_inputs_are_taken_and_one_more_is_not(small):
     body = {"model": "scores", "query": "a", "documents": ["a"] * 5}
     refused(small.post("/v1/rerank", json=body), 400, "too_many_inputs", "documents")
     refused(small.post("/v1/completions", json={"model": "told", "prompt": ["a"] * 5}), 400, "invalid_value", "prompt")
+    ids = {"model": "told", "prompt": [5] * 6, "max_tokens": 1}  # one prompt, of however many ids
+    assert small.post("/v1/completions", json=ids).status_code == 200
     refused(small.post("/v1/completions", json={"model": "told", "prompt": "a", "n": 3}), 400, "invalid_value", "n")
 
 

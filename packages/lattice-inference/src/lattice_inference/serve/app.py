@@ -103,8 +103,8 @@ def create_app(
         "/health/live": _live,
         "/metrics": _metrics,
     }
-    routes = [Route(path, _endpoint(handler, state), methods=["POST"]) for path, handler in posts.items()]
-    routes += [Route(path, _endpoint(handler, state), methods=["GET"]) for path, handler in gets.items()]
+    routes = [Route(path, _Endpoint(handler, state), methods=["POST"]) for path, handler in posts.items()]
+    routes += [Route(path, _Endpoint(handler, state), methods=["GET"]) for path, handler in gets.items()]
     app = Starlette(
         routes=routes,
         middleware=[Middleware(_Gate, state=state, logs_requests=logs_requests)],
@@ -115,23 +115,30 @@ def create_app(
     return app
 
 
-def _endpoint(handler: Handler, state: ServerState) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler with its errors as answers."""
+class _Endpoint:
+    """A handler with its errors as answers.
 
-    async def endpoint(request: Request) -> Response:
-        note: RequestNote = request.scope["lattice"]
+    An ASGI application of its own: Starlette would wrap a function in two layers more, for each request.
+    """
+
+    def __init__(self, handler: Handler, state: ServerState) -> None:
+        self._handler = handler
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        note: RequestNote = scope["lattice"]
+        response: Response
         try:
-            return await handler(request, state)
+            response = await self._handler(Request(scope, receive, send), self._state)
         except ClientDisconnect:
             note.code = "client_left"
-            return Response(status_code=CLIENT_LEFT)
+            response = Response(status_code=CLIENT_LEFT)
         except Exception as error:
             failure = run_error_of(error)
             if failure.code == "internal_error":
                 LOGGER.error("request %s failed", note.id, exc_info=error)
-            return _error_response(failure, note)
-
-    return endpoint
+            response = _error_response(failure, note)
+        await response(scope, receive, send)
 
 
 def _error_response(error: ApiError, note: RequestNote) -> Response:

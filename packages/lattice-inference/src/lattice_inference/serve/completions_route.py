@@ -93,9 +93,9 @@ def _prompts(fields: Fields, most: int) -> Prompts:
     given = fields.any("prompt")
     if isinstance(given, str):
         return [given]
+    if isinstance(given, list) and given and all(type(one) is int for one in given):
+        return [given]  # one prompt, whose length is checked against the context
     if isinstance(given, list) and given and len(given) <= most:
-        if all(type(one) is int for one in given):
-            return [given]
         if all(isinstance(one, str) for one in given):
             return given
         if all(isinstance(one, list) and one and all(type(token) is int for token in one) for one in given):

@@ -39,7 +39,8 @@ def listen(host: str, port: int, *, has_keys: bool) -> socket.socket:
     if not has_keys and not is_loopback(host):
         raise InvalidInputError(f"{host} can be reached from other machines: name a file of keys by --api-key-file")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio turns off the delay of small packets only where the protocol is named
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -70,6 +71,7 @@ def server_config(app: Starlette) -> uvicorn.Config:
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=2**16,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,6 @@ from lattice_inference.serve.served import TextEncoder, roles_of
 from lattice_inference.serve.state import EmbeddingKey, RequestNote, ServerState, note_of, read_fields
 from lattice_inference.serve.token_batches import TokenBatches
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
 __all__ = ["EMBEDDING_FIELDS", "RERANK_FIELDS", "embed", "rerank"]
 
 Item = TypeVar("Item")
@@ -31,6 +28,8 @@ Key = TypeVar("Key", bound=Hashable)
 
 EMBEDDING_FIELDS = ("input", "input_type", "encoding_format", "dimensions")
 RERANK_FIELDS = ("query", "documents", "top_n", "return_documents")
+
+SHORT_CHARACTERS = 2048
 
 
 async def embed(request: Request, state: ServerState) -> Response:
@@ -102,7 +101,7 @@ async def _rows(
 ) -> npt.NDArray[np.float32]:
     """Count the tokens of the field ``name``, check them, and return the items' rows."""
     try:
-        counts = await asyncio.to_thread(count, items)
+        counts = count(items) if _is_short(items) else await asyncio.to_thread(count, items)
         _check_lengths(counts, most, name)
     except LatticeError as error:
         raise refusal_of(error, name) from error
@@ -110,10 +109,15 @@ async def _rows(
     return await _finished(batches.submit(items, counts.tolist(), key))
 
 
-async def _finished(future: Future[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+def _is_short(items: Sequence[Any]) -> bool:
+    """Return whether to count the tokens takes less time than to hand the items to a thread."""
+    return len(items) == 1 and len(items[0]) <= SHORT_CHARACTERS
+
+
+async def _finished(future: asyncio.Future[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
     """Return the rows; what goes wrong while they are computed is no fault of the client's."""
     try:
-        return await asyncio.wrap_future(future)
+        return await future
     except LatticeError as error:
         raise run_error_of(error) from error
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,8 @@ class _Job(Generic[Item, Key]):
         self.key = key
         self.place = 0
         self.parts: list[Rows] = []
-        self.future: Future[Rows] = Future()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Rows] = self.loop.create_future()
 
     def fitting(self, room: int, whatever: bool) -> int:
         """Return how many of the next items fit into ``room`` tokens; one anyway if ``whatever``."""
@@ -75,8 +77,8 @@ class TokenBatches(Generic[Item, Key]):
         self._turn: Future[None] | None = None
         self._is_closed = False
 
-    def submit(self, items: Sequence[Item], tokens: Sequence[int], key: Key) -> Future[Rows]:
-        """Queue a request; cancelling its future drops what was not run.
+    def submit(self, items: Sequence[Item], tokens: Sequence[int], key: Key) -> asyncio.Future[Rows]:
+        """Queue a request of the running event loop; cancelling its future drops what was not run.
 
         Args:
             items: at least one.
@@ -104,8 +106,7 @@ class TokenBatches(Generic[Item, Key]):
             self._is_closed = True
             jobs, turn = list(self._jobs), self._turn
             self._jobs.clear()
-        for job in jobs:
-            job.future.cancel()
+        self._settle([(job, None) for job in jobs])
         if turn is not None:
             with contextlib.suppress(BaseException):
                 turn.result()
@@ -131,8 +132,21 @@ class TokenBatches(Generic[Item, Key]):
                 self._take_turn()
 
     def _fail(self, error: BaseException) -> None:
-        while self._jobs:
-            _settle(self._jobs.popleft().future, error=error)
+        jobs = list(self._jobs)
+        self._jobs.clear()
+        self._settle([(job, error) for job in jobs])
+
+    def _settle(self, ended: Sequence[tuple[_Job[Item, Key], Rows | BaseException | None]]) -> None:
+        """Have the loop of each request told its rows or its error; None cancels.
+
+        A loop is woken once for all of its requests: each wake lets its thread run, and this one wait.
+        """
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Rows], Rows | BaseException | None]]] = {}
+        for job, outcome in ended:
+            by_loop.setdefault(job.loop, []).append((job.future, outcome))
+        for loop, outcomes in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # it has been closed, and nobody waits
+                loop.call_soon_threadsafe(_tell, outcomes)
 
     def _next_call(self) -> None:
         with self._lock:
@@ -172,30 +186,35 @@ class TokenBatches(Generic[Item, Key]):
             rows = self._run(items, batch[0][0].key)
         except Exception as error:
             if len(batch) == 1:
-                _settle(batch[0][0].future, error=error)
+                self._settle([(batch[0][0], error)])
             else:  # only the request that caused it fails
                 for one in batch:
                     self._call([one])
             return
         place = 0
-        for job, count in batch:
-            job.parts.append(rows[place : place + count])
-            job.place += count
-            place += count
-            if job.place == len(job.items):
-                _settle(job.future, np.concatenate(job.parts))
-                continue
-            with self._lock:
-                if self._is_closed:
-                    job.future.cancel()
+        ended: list[tuple[_Job[Item, Key], Rows | BaseException | None]] = []
+        with self._lock:
+            for job, count in batch:
+                job.parts.append(rows[place : place + count])
+                job.place += count
+                place += count
+                if job.place == len(job.items):
+                    ended.append((job, np.concatenate(job.parts) if len(job.parts) > 1 else job.parts[0]))
+                elif self._is_closed:
+                    ended.append((job, None))
                 else:
                     self._jobs.append(job)
+        self._settle(ended)
 
 
-def _settle(future: Future[Any], value: Any = None, error: BaseException | None = None) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(value)
+def _tell(outcomes: Sequence[tuple[asyncio.Future[Rows], Rows | BaseException | None]]) -> None:
+    """Settle futures, in the thread of their loop."""
+    for future, outcome in outcomes:
+        if future.done():  # cancelled
+            continue
+        if outcome is None:
+            future.cancel()
+        elif isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
