@@ -13,8 +13,6 @@ import base64
 import importlib.metadata
 import importlib.util
 import json
-import os
-import re
 import subprocess
 import sys
 import time
@@ -24,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness.http_server import HttpServer, lattice_server, resident_bytes
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.progress import report
 from harness.record import describe_run
@@ -72,7 +71,7 @@ def measure(options: argparse.Namespace) -> Record:
     record |= {"model": Path(model).name, "embedding": Path(options.embedding).name, "extra_bytes": _extra_bytes()}
     record |= {"idle": {"session": _idle_session(model), "server": 0}}
     words = ["--model", f"m={model}", "--context", "4096", "--cache-tokens", "8192"]
-    with _Server(words) as server:
+    with lattice_server(words) as server:
         record["idle"]["server"] = server.memory()
         with load_model(model) as loaded, Engine(loaded, EngineConfig(max_tokens=4096, cache_tokens=8192)) as engine:
             record["streams"] = _in_turn(
@@ -80,7 +79,10 @@ def measure(options: argparse.Namespace) -> Record:
                 lambda turn: _engine_round(engine, turn, options.tokens),
                 lambda turn: _server_round(server, turn, options.tokens),
             )
-    with _Server(["--embedding", f"e={options.embedding}"]) as server, load_encoder(options.embedding) as encoder:
+    with (
+        lattice_server(["--embedding", f"e={options.embedding}"]) as server,
+        load_encoder(options.embedding) as encoder,
+    ):
         record["texts"] = _in_turn(
             options.rounds,
             lambda turn: _encoder_round(encoder, turn, options.requests),
@@ -132,7 +134,7 @@ def _engine_round(engine: Any, turn: int, tokens: int) -> tuple[int, float, floa
     return count, time.perf_counter() - start, time.process_time() - cpu
 
 
-def _server_round(server: _Server, turn: int, tokens: int) -> tuple[int, float, float]:
+def _server_round(server: HttpServer, turn: int, tokens: int) -> tuple[int, float, float]:
     body = {"model": "m", "max_tokens": tokens, "temperature": 0.0, "ignore_eos": True, "stream": True}
     bodies = [{**body, "prompt": _prompt(turn, number)} for number in range(STREAMS)]
     start, cpu = time.perf_counter(), server.processor()
@@ -155,7 +157,7 @@ def _encoder_round(encoder: Any, turn: int, count: int) -> tuple[int, float, flo
     return count, time.perf_counter() - start, time.process_time() - cpu
 
 
-def _embedding_round(server: _Server, turn: int, count: int, encoder: Any) -> tuple[int, float, float]:
+def _embedding_round(server: HttpServer, turn: int, count: int, encoder: Any) -> tuple[int, float, float]:
     texts = _texts(turn, count)
     bodies = [{"model": "e", "input": text, "encoding_format": "base64"} for text in texts]
     start, cpu = time.perf_counter(), server.processor()
@@ -176,14 +178,9 @@ def _idle_session(model: str) -> int:
     process = subprocess.Popen([sys.executable, "-c", code, model], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
-    found = _memory(process.pid)
+    found = resident_bytes(process.pid)
     process.communicate()
     return found
-
-
-def _memory(pid: int) -> int:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in text.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
 
 
 def _extra_bytes() -> int:
@@ -194,79 +191,6 @@ def _extra_bytes() -> int:
             if file.suffix != ".pyc":
                 total += file.locate().stat().st_size  # type: ignore[attr-defined]
     return total
-
-
-class _Server:
-    """A process that serves."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        command = [sys.executable, "-m", "lattice_inference", "serve", "--port", "0", *words]
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self._process.stderr is not None
-        line = self._process.stderr.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
-        if found is None:
-            raise RuntimeError(f"the server did not start: {line}{self._process.stderr.read()}")
-        self._port = int(found[1])
-        # its log must not fill the pipe
-        self._drain = subprocess.Popen(["cat"], stdin=self._process.stderr, stdout=subprocess.DEVNULL)
-
-    def __enter__(self) -> _Server:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
-        self._drain.wait()
-
-    def memory(self) -> int:
-        """Return the bytes of its resident memory."""
-        return _memory(self._process.pid)
-
-    def processor(self) -> float:
-        """Return the seconds of the processor that it has used."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    async def ask(self, path: str, bodies: Sequence[Mapping[str, Any]], clients: int) -> list[bytes]:
-        """Send requests by so many connections, and return the bodies of the answers."""
-        left = list(enumerate(bodies))[::-1]
-        answers = [b""] * len(bodies)
-
-        async def client() -> None:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-            while left:
-                number, body = left.pop()
-                content = json.dumps(body).encode()
-                head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n\r\n"
-                writer.write(head.encode() + content)
-                answers[number] = await _answer(reader)
-            writer.close()
-            await writer.wait_closed()
-
-        await asyncio.gather(*(client() for _ in range(clients)))
-        return answers
-
-
-async def _answer(reader: asyncio.StreamReader) -> bytes:
-    """Return the body of an answer.
-
-    Raises:
-        RuntimeError: its status is not 200.
-    """
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    length = re.search(rb"content-length: (\d+)", head)
-    if length is not None:
-        body = await reader.readexactly(int(length[1]))
-    else:
-        parts = []
-        while size := int(await reader.readuntil(b"\r\n"), 16):
-            parts.append((await reader.readexactly(size + 2))[:-2])
-        await reader.readexactly(2)
-        body = b"".join(parts)
-    if not head.startswith(b"http/1.1 200"):
-        raise RuntimeError(f"the server answers {head[:20]!r}: {body[:500]!r}")
-    return body
 
 
 def figures(record: Mapping[str, Any]) -> dict[str, float]:

@@ -30,6 +30,7 @@ import registry
 import sampling
 import serving
 import serving_http
+import serving_peers
 import speculation
 import teacher_accuracy
 import tiles
@@ -71,6 +72,7 @@ SCRIPTS: dict[str, Any] = {
     "sampling": sampling,
     "serving": serving,
     "serving_http": serving_http,
+    "serving_peers": serving_peers,
     "speculation": speculation,
     "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,

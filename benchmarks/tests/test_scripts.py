@@ -25,7 +25,7 @@ from harness.record import describe_run
 NAMES = (
     "caches compare decode design_baselines distillation embed fann footprint forward grammar instructions kernels "
     "gpu loading lora peak precision_quality quality recall registry speculation teacher_accuracy tiles tokenizing training "
-    "hybrid lora_quality serving serving_http vectors"
+    "hybrid lora_quality serving serving_http serving_peers vectors"
 )
 SCRIPTS = {name: importlib.import_module(name) for name in NAMES.split()}
 

@@ -118,7 +118,7 @@ def create_app(
 class _Endpoint:
     """A handler with its errors as answers.
 
-    An ASGI application of its own: Starlette would wrap a function in two layers more, for each request.
+    A whole ASGI application: Starlette would wrap a function in two layers more, for each request.
     """
 
     def __init__(self, handler: Handler, state: ServerState) -> None:

@@ -145,7 +145,7 @@ class TokenBatches(Generic[Item, Key]):
         for job, outcome in ended:
             by_loop.setdefault(job.loop, []).append((job.future, outcome))
         for loop, outcomes in by_loop.items():
-            with contextlib.suppress(RuntimeError):  # it has been closed, and nobody waits
+            with contextlib.suppress(RuntimeError):  # it has been closed; none of its tasks wait
                 loop.call_soon_threadsafe(_tell, outcomes)
 
     def _next_call(self) -> None:
