@@ -51,7 +51,11 @@ class HttpServer:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - close() closes it
         self._name = command[0]
         words = [word.replace("{port}", str(self._port)) for word in command]
-        self._process = subprocess.Popen(words, stdout=self._log, stderr=subprocess.STDOUT)
+        try:
+            self._process = subprocess.Popen(words, stdout=self._log, stderr=subprocess.STDOUT)
+        except OSError:
+            self._log.close()
+            raise
         try:
             self._wait(ready)
         except BaseException:
