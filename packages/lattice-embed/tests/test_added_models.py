@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,8 @@ from lattice_embed import (
     added_models,
     list_models,
 )
-from lattice_inference import ModelNotFoundError
+from lattice_embed.encoding_pool import EncodingPool
+from lattice_inference import ModelNotFoundError, get_num_threads, set_num_threads
 from static_models import TEXTS, WIDTH, write_static
 
 VECTORS = np.load(Path(__file__).parents[2] / "lattice-inference" / "tests" / "data" / "static" / "vectors.npz")
@@ -141,6 +143,20 @@ def test_one_process_or_one_chunk_needs_no_others(service: NativeEmbeddingServic
     service.close()
     with pytest.raises(ServiceClosedError):
         service.embed_parallel(texts, processes=2)
+
+
+def test_processes_share_the_threads_that_this_one_may_use(
+    service: NativeEmbeddingService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1024)  # of the machine, where a container may use a few
+    before = get_num_threads()
+    try:
+        for threads, processes, want in ((5, 2, 2), (3, 4, 1)):
+            set_num_threads(threads)
+            with EncodingPool(service, processes) as pool:
+                assert pool._executor._initargs[1]["threads"] == want  # type: ignore[attr-defined]
+    finally:
+        set_num_threads(before)
 
 
 @pytest.mark.slow

@@ -76,6 +76,9 @@ def test_search_of_a_store_is_its_query(capsys: Capture) -> None:
         (["flat.npy", "q", "--texts", "texts.txt"], "flat.npy holds float64 of the shape (5,)"),
         (["names.npy", "q", "--texts", "texts.txt"], "names.npy: no .npy file of numbers"),
         (["junk.npy", "q", "--texts", "texts.txt"], "junk.npy: no .npy file of numbers"),
+        (["nan.npy", "q", "--texts", "texts.txt"], "nan.npy: row 3 holds NaN or infinity"),
+        (["nan.npy", "q", "--texts", "texts.txt", "--json"], "nan.npy: row 3 holds NaN or infinity"),
+        (["huge.npy", "q", "--texts", "texts.txt"], "huge.npy holds a magnitude of 1e+300"),
         (["x.db", "q", "--texts", "texts.txt"], "--texts goes with VECTORS.npy"),
         (["x.db", "q", "--retrieval"], "--retrieval goes with VECTORS.npy"),
     ],
@@ -85,6 +88,10 @@ def test_search_refuses_what_does_not_go_together(arguments: list[str], message:
     Path("junk.npy").write_text("no array")
     np.save("narrow.npy", np.ones((5, 3), np.float32))
     np.save("flat.npy", np.ones(5))
+    wrong = np.ones((5, 384))
+    wrong[3, 7] = np.nan
+    np.save("nan.npy", wrong)
+    np.save("huge.npy", np.full((5, 384), 1e300))
     np.save("names.npy", np.array([{"a": 1}], object))
     assert message in failure(capsys, "search", *arguments, "--model", "minilm")
 

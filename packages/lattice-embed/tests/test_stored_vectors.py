@@ -510,3 +510,11 @@ def test_matrix_made_of_parts_is_the_one_that_gave_them() -> None:
     assert ops.BinaryMatrix(bits.data, 11) == bits
     stored = ops.Int8Matrix(eight.data, eight.scales)  # lengths of the stored vectors
     np.testing.assert_allclose(stored.norms, np.linalg.norm(eight.dequantize(), axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("tier", ["int8", "int4"])
+def test_a_subnormal_vector_is_compared_without_a_warning(tier: str) -> None:
+    tiny = np.array([[1e-40, 0.0], [3.0, 4.0]], np.float32)
+    scores = ops.one_vs_many(tiny[1], ops.quantize(tiny, tier), metric="cosine")
+    assert np.isfinite(scores).all()
+    assert scores[1] == pytest.approx(1.0, abs=0.05)

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lattice_embed import InvalidInputError
 from lattice_embed.cli import main
 from lattice_embed.cli import table_input as module
+from lattice_embed.cli.row_output import row_output
 
 Capture = pytest.CaptureFixture[str]
 
@@ -217,6 +219,46 @@ def test_rows_are_written_as_parquet(capsys: Capture) -> None:
     assert status == 2
     assert "the rows are no table of one type a column" in error
     assert not Path("y.parquet").exists()
+
+
+def test_parquet_keeps_columns_that_the_first_row_lacks(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [{"a": 1}, {"b": [{"x": 1.5}], "a": None}, {"b": [{"x": 2}]}]
+    with row_output(tmp_path / "x.parquet") as write:
+        write(rows[:2], np.ones((2, 3), np.float32))
+        write(rows[2:], np.ones((1, 3), np.float32))
+    table = parquet.read_table(tmp_path / "x.parquet").select(["a", "b"])
+    assert table.to_pylist() == [{"a": 1, "b": None}, rows[1], {"a": None, "b": [{"x": 2.0}]}]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "reason"),
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, "has the column 'b'"),
+        ({"a": 1}, {"a": 1.5}, "'a' holds double"),
+        ({"a": True}, {"a": 2}, "'a' holds int64"),
+        ({"a": 1}, {"a": "1"}, "'a' holds string"),
+        ({"a": None}, {"a": "x"}, "'a' holds string"),
+        ({"a": [{"x": 1}]}, {"a": [{"x": 1, "y": 2}]}, "'a' holds a field 'y'"),
+        ({"a": {"x": 1}}, {"a": {"x": 0.5}}, "'a.x' holds double"),
+        ({"a": 0.5}, {"a": 2**53 + 1}, "outside of the range"),
+        ({"a": 1}, {"a": 2**70}, "too large"),
+        ({"a": 2**70}, {"a": 1}, "too large"),
+    ],
+)
+def test_parquet_changes_no_value_of_a_later_row(
+    first: dict[str, object], later: dict[str, object], reason: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow.parquet")
+
+    def write_rows() -> None:
+        with row_output(tmp_path / "x.parquet") as write:
+            for row in (first, later):
+                write([row], np.ones((1, 3), np.float32))
+
+    with pytest.raises(InvalidInputError, match=reason):
+        write_rows()
+    assert not (tmp_path / "x.parquet").exists()
 
 
 def test_a_missing_parquet_library_is_named(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

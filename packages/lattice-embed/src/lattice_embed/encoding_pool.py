@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +14,7 @@ from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import InvalidTextError, LatticeEmbedError, NonFiniteVectorError
 from lattice_embed.result import Float32Array
 from lattice_embed.validation import check_limit
+from lattice_inference import get_num_threads
 
 if TYPE_CHECKING:
     from lattice_embed.native_service import NativeEmbeddingService
@@ -40,7 +40,7 @@ class EncodingPool:
     def __init__(self, service: NativeEmbeddingService, processes: int) -> None:
         self.processes: int = check_limit("processes", processes)
         model, options = service.recipe()
-        threads = options["threads"] or max(1, (os.cpu_count() or 1) // processes)
+        threads = options["threads"] or max(1, get_num_threads() // processes)
         self._executor = ProcessPoolExecutor(
             processes,
             mp_context=multiprocessing.get_context("spawn"),

@@ -32,13 +32,14 @@ from lattice_embed.stores import (
     open_store,
     sqlite_database,
 )
+from lattice_inference.files import shared_database
 
 DOCUMENTS = 400
 BATCH = 10
 # a kill leaves what the system has been given: forcing it to the disk only costs the test its time
 sqlite_database.SYNCHRONOUS = "OFF"
 os.fsync = lambda handle: None
-LIBRARY = tuple(str(Path(module.__file__).parent.parent) for module in (durable_files,))
+LIBRARY = (str(Path(durable_files.__file__).parent.parent), shared_database.__file__)
 
 
 class Stage:

@@ -199,10 +199,13 @@ def test_pause_and_resume(capsys: Capture) -> None:
         (["store", "query", "old.db", "text"], 2, "texts only"),
         (["store", "import", "new.db", "--input", "bad.jsonl"], 2, "bad.jsonl, line 2"),
         (["store", "import", "new.db", "--input", "deep.jsonl"], 2, "deep.jsonl, line 1: no JSON"),
+        (["store", "import", "new.db", "--input", "bad.NDJSON"], 2, "bad.NDJSON, line 2"),
+        (["store", "import", "new.db", "--input", "table.csv"], 2, "table.csv holds rows"),
     ],
 )
 def test_mistakes_are_told_in_one_line(arguments: list[str], status: int, part: str, capsys: Capture) -> None:
     Path("bad.jsonl").write_text('{"id": "a", "text": "t"}\n{"id": 1, "text": "t"}\n')
+    Path("bad.NDJSON").write_bytes(Path("bad.jsonl").read_bytes())
     Path("deep.jsonl").write_text("[" * 100_000)
     run(capsys, "store", "import", "old.db", "--input", "corpus.txt")
     got, message = failure(capsys, *arguments)

@@ -85,3 +85,29 @@ def test_sqlite_forces_every_commit_to_the_disk(form: object, tmp_path: Path) ->
     assert database.read("PRAGMA synchronous") == [(2,)]
     assert database.read("PRAGMA journal_mode") == [("wal",)]
     database.close()
+
+
+@pytest.mark.parametrize("step", ["BEGIN IMMEDIATE", "COMMIT"])
+def test_an_interrupt_leaves_no_transaction_open(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SqliteDatabase.create(tmp_path / "x", JOURNAL_FORMAT)
+    database, other = (SqliteDatabase(tmp_path / "x", JOURNAL_FORMAT) for _ in range(2))
+    rows = database.rows
+
+    def interrupted(statement: str, values: tuple[object, ...] = ()) -> object:
+        if statement == step == "COMMIT":
+            raise KeyboardInterrupt
+        found = rows(statement, values)
+        if statement == step:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(database, "rows", interrupted)
+    with pytest.raises(KeyboardInterrupt), database.transaction():
+        database.write("PRAGMA user_version = 7")
+    monkeypatch.undo()
+    other.write("PRAGMA busy_timeout = 0")
+    for each in (other, database):  # no lock is left, and each can write
+        with each.transaction():
+            assert each.read_number("PRAGMA user_version") != 7
+    database.close()
+    other.close()

@@ -8,6 +8,7 @@ import json
 import pickle
 import random
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -182,6 +183,48 @@ def test_answer_that_drips_is_cut_off(server: Any, connect: Any, embed: Any, opt
         embed(connect(**options, retry=RetryPolicy(max_retries=0)), TEXTS)
     assert isinstance(caught.value, TimeoutError)
     assert server.dripped < 100
+
+
+@pytest.mark.parametrize("options", [{"deadline": 0.3}, {"timeout": 0.3, "retry": RetryPolicy(max_retries=0)}])
+def test_head_that_drips_is_cut_off(server: Any, connect: Any, embed: Any, options: dict[str, Any]) -> None:
+    sent = 0
+
+    def drip(handler: Any, asked: Any) -> None:
+        nonlocal sent
+        for _ in range(200):
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\nServer: slow" if sent == 0 else b"w")
+            handler.wfile.flush()
+            sent += 1
+            time.sleep(0.02)
+
+    server.usual = drip
+    with pytest.raises(RemoteTimeoutError):
+        embed(connect(**options), TEXTS)
+    assert sent < 100
+
+
+def test_kept_connection_that_the_server_closes_costs_no_retry(server: Any, connect: Any, library: str) -> None:
+    def close(handler: Any, asked: Any) -> None:
+        handler.close_connection = True
+
+    usual = server.usual
+    for behaviour in (close, server.reset(0)):
+        server.script = [usual, behaviour]
+        service = connect(retry=RetryPolicy(max_retries=0))
+        check(server, service.embed(TEXTS))
+        check(server, service.embed(TEXTS))
+        assert service.usage.requests == 3
+        assert service.usage.retries == 1
+
+        async def twice(service: Any) -> None:
+            check(server, await service.aembed(TEXTS))
+            check(server, await service.aembed(TEXTS))
+
+        server.script = [usual, behaviour]
+        asyncio.run(twice(connect(retry=RetryPolicy(max_retries=0))))
+    server.script = [close]  # of a new connection: the server fails
+    with pytest.raises(RemoteConnectionError):
+        connect(retry=RetryPolicy(max_retries=0)).embed(TEXTS)
 
 
 def test_deadline_holds_for_all_requests_together(server: Any, connect: Any, embed: Any) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from lattice_inference.files import shared_database
 from lattice_tune import (
     DuplicateModelError,
     InvalidTransitionError,
@@ -39,7 +40,7 @@ PROCESSES = 8
 CONTENTS = 40
 NAMES = ("alpha", "beta", "gamma")
 VERSIONS = [f"{major}.{minor}.0" for major in range(1, 3) for minor in range(6)] + ["2.0.0-rc.1"]
-LIBRARY = str(Path(database.__file__).parent)
+LIBRARY = (str(Path(database.__file__).parent), shared_database.__file__)
 FAULTS = (StorageError, RegistryCorruptError, WeightIntegrityError)
 REFUSALS = (DuplicateModelError, InvalidTransitionError, LineageError, ModelNotFoundError, RegistryError)
 EVENT_OF = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import float32_array
 from lattice_embed.catalogue import Role
 from lattice_embed.cli import store_command
 from lattice_embed.cli.service_options import open_service
@@ -43,6 +44,11 @@ def run(options: argparse.Namespace) -> int:
             )
         result = service.embed([options.query], role=Role.QUERY if options.retrieval else Role.GENERIC)
     nearest = top_k(result.vectors[0], vectors, options.top)
+    if not np.isfinite(nearest.scores).all():  # they come last, and JSON has no NaN
+        row = int(nearest.indices[~np.isfinite(nearest.scores)][0])
+        raise InvalidInputError(
+            f"{options.vectors}: row {row} holds NaN or infinity: leave it out, and its text, or ask for fewer by --top"
+        )
     found = [
         {"index": int(index), "score": round(float(score), 6), "text": texts[index]}
         for index, score in zip(nearest.indices, nearest.scores, strict=True)
@@ -83,4 +89,4 @@ def _read_vectors(name: str) -> npt.NDArray[np.float32]:
         raise InvalidInputError(f"{name}: no .npy file of numbers ({error})") from None
     if array.ndim != 2 or array.dtype.kind != "f" or not array.size:
         raise InvalidInputError(f"{name} holds {array.dtype} of the shape {array.shape}; vectors are floats (n, dim)")
-    return np.asarray(array, np.float32)
+    return float32_array(array, name)

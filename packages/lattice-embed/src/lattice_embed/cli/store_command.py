@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lattice_embed.cli.progress import progress_bar
+from lattice_embed.cli.table_input import table_form
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.model_source import resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
@@ -159,9 +160,18 @@ def _put_all(store: VectorStore, documents: dict[str, str], embedder: DocumentEm
 
 
 def _read_documents(source: str) -> dict[str, str]:
-    """Return texts by id; of two with one id the later holds."""
+    """Return texts by id; of two with one id the later holds.
+
+    Raises:
+        InvalidInputError: a table of cells, or a line of JSON that is no document.
+    """
+    form = table_form(source)
+    if form in ("csv", "tsv"):
+        raise InvalidInputError(
+            f'{source} holds rows: a store takes lines of text, or a .jsonl file of objects with "id" and "text"'
+        )
     lines = read_lines(source)
-    if Path(source).suffix != ".jsonl":
+    if form is None:
         return {str(number): line for number, line in enumerate(lines, 1)}
     documents = {}
     for number, line in enumerate(lines, 1):

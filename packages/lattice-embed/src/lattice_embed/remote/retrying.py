@@ -37,7 +37,8 @@ class RetryPolicy:
 
     Retried are lost connections, timeouts, 408, 425, 429 and every status from 500; nothing else is. The n-th delay
     is ``initial_delay * 2**n`` seconds, at most ``max_delay``. It is shortened by a random part of up to a half, so
-    that many clients do not retry together. A ``Retry-After`` of the server is waited for in full.
+    that many clients do not retry together. A ``Retry-After`` of the server is waited for in full. A request on a kept
+    connection that the server has closed is sent again at once, on another connection, whatever ``max_retries`` is.
 
     Args:
         max_retries: requests after the first; 0 for none.

@@ -160,9 +160,11 @@ class RemoteEmbeddingService(EmbeddingService):
             api_key_variable = OPENAI_KEY_VARIABLE
         self._credentials = Credentials(api_key, api_key_variable, headers)
         self._server = self._address.server
-        self._transport = HttpTransport(f"{self._base_url}/embeddings", self._server)
         self._gate = RateGate()
         self._usage = UsageCounter()
+        self._transport = HttpTransport(
+            f"{self._base_url}/embeddings", self._server, partial(self._usage.add, requests=1, retries=1)
+        )
         self._paid = PaidVectors(max(self._limits.max_batch_size, MOST_KEPT))
         self._learning = threading.Lock()
         self._stopped = threading.Event()

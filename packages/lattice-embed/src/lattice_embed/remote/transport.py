@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lattice_embed.errors import LatticeEmbedError, ServiceClosedError
 from lattice_embed.remote.errors import RemoteConnectionError, RemoteResponseError, RemoteTimeoutError
 from lattice_embed.remote.protocol import SHOWN_CHARACTERS, HttpAnswer
-from lattice_embed.remote.unasked_bytes import AnswerWatch
+from lattice_embed.remote.request_watch import RequestWatch, reading_until
 
 if TYPE_CHECKING:
     import ssl
@@ -101,11 +101,13 @@ class HttpTransport:
     Args:
         url: the address.
         server: what messages call it.
+        count_again: called when a request is sent again because its kept connection had been closed.
     """
 
-    def __init__(self, url: str, server: str) -> None:
+    def __init__(self, url: str, server: str, count_again: Callable[[], object] = lambda: None) -> None:
         self._url = url
         self._server = server
+        self._count_again = count_again
         self._closed = False
         self._renew()
         _live_transports.add(self)
@@ -129,11 +131,15 @@ class HttpTransport:
             RemoteResponseError: a success with a body over the limit, or one that cannot be decoded.
             ServiceClosedError: the transport was closed.
         """
-        watch = AnswerWatch()
-        try:
-            with self._sync_client(request.direct) as client:
-                end = time.monotonic() + request.seconds
-                with self._stream(client, request, watch.trace) as response:
+        end = time.monotonic() + request.seconds
+        while True:
+            watch = RequestWatch()
+            try:
+                with (
+                    self._sync_client(request.direct) as client,
+                    reading_until(end),
+                    self._stream(client, request, watch.trace) as response,
+                ):
                     watch.response = response
                     collected = _Body(response, request, self._server)
                     for chunk in response.iter_bytes():
@@ -143,9 +149,18 @@ class HttpTransport:
                         if collected.add(chunk):
                             break
                     return collected.answer()
-        except Exception as error:
-            failure = self._translated(error, request)
-        raise failure  # here, where the library's error is no longer its context: that holds the request, and so the key
+            except Exception as error:
+                if self._goes_again(watch, error, end):
+                    continue
+                failure = self._translated(error, request)
+            raise failure  # here, where the library's error is no longer its context: that holds the request, and so the key
+
+    def _goes_again(self, watch: RequestWatch, error: Exception, end: float) -> bool:
+        """Whether to send a request again at once, because its connection had been closed before it."""
+        if self._closed or time.monotonic() >= end or not watch.met_closed_connection(error, http_library()):
+            return False
+        self._count_again()
+        return True
 
     def _stream(self, client: Any, request: HttpRequest, trace: object) -> Any:
         options = {"timeout": http_library().Timeout(request.seconds), "extensions": {"trace": trace}}
@@ -185,19 +200,26 @@ class HttpTransport:
 
     async def apost(self, request: HttpRequest) -> HttpAnswer:
         """Do :meth:`post` on the running loop; cancelling it closes the connection."""
-        client = await self._async_client(request.direct)
-        watch = AnswerWatch()
-        try:
-            async with asyncio.timeout(request.seconds), self._stream(client, request, watch.atrace) as response:
-                watch.response = response
-                collected = _Body(response, request, self._server)
-                async for chunk in response.aiter_bytes():
-                    if collected.add(chunk):
-                        break
-                return collected.answer()
-        except Exception as error:
-            failure = self._translated(error, request)
-        raise failure
+        end = time.monotonic() + request.seconds
+        while True:
+            client = await self._async_client(request.direct)
+            watch = RequestWatch()
+            try:
+                async with (
+                    asyncio.timeout(end - time.monotonic()),
+                    self._stream(client, request, watch.atrace) as response,
+                ):
+                    watch.response = response
+                    collected = _Body(response, request, self._server)
+                    async for chunk in response.aiter_bytes():
+                        if collected.add(chunk):
+                            break
+                    return collected.answer()
+            except Exception as error:
+                if self._goes_again(watch, error, end):
+                    continue
+                failure = self._translated(error, request)
+            raise failure
 
     async def _async_client(self, direct: bool) -> httpx2.AsyncClient:
         self._check_open()

@@ -205,7 +205,7 @@ def lengths(rows: Float32Array) -> Float32Array:
 def inverse(norms: Float32Array) -> Float32Array:
     """Return 1 / norm, and 0 for a norm of 0."""
     out = np.zeros(len(norms), np.float64)
-    np.divide(1.0, norms, out=out, where=norms > 0)
+    np.divide(1.0, norms, out=out, where=norms > 0, dtype=np.float64)  # of a subnormal norm it is over float32's range
     limited: Float32Array = np.minimum(out, np.finfo(np.float32).max).astype(np.float32)
     return limited
 
