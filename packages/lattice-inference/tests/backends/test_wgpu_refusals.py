@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lattice_inference.backends.gpu.device import DeviceDescription
+from lattice_inference.backends.gpu.process_device import OpenedOnce
 from lattice_inference.backends.wgpu import adapters
 from lattice_inference.backends.wgpu import device as wgpu_device
 from lattice_inference.backends.wgpu.device import WgpuBuffer, WgpuDevice, WgpuReading
@@ -53,7 +54,7 @@ def present(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: package)
     monkeypatch.setattr("ctypes.util.find_library", lambda name: f"lib{name}.so.1")
     monkeypatch.delenv(adapters.SOFTWARE_VARIABLE, raising=False)
-    monkeypatch.setattr(wgpu_device, "_opened", [])
+    monkeypatch.setattr(wgpu_device, "_opened", OpenedOnce(wgpu_device._open))
     return found
 
 
@@ -229,3 +230,23 @@ def test_a_forked_child_is_refused_in_every_call(device, monkeypatch):
     for call in (*uses.values(), reading.wait, device.check):
         with pytest.raises(DeviceUnavailableError, match=r"forked.*'spawn'"):
             call()
+
+
+def test_a_child_of_a_process_that_opened_a_device_opens_none(present, monkeypatch):
+    """Also when that device was lost, and while another thread was opening it, whose lock the child would wait for."""
+    present.append(adapter_of(request=lambda **options: Handle()))
+    wgpu_device.open_device().lose("gone")
+    assert not wgpu_device.open_device().is_lost
+    wgpu_device.open_device().lose("gone")
+    with wgpu_device._opened._lock, monkeypatch.context() as child:
+        child.setattr("os.getpid", lambda: -1)
+        with pytest.raises(DeviceUnavailableError, match=r"forked.*'spawn'"):
+            wgpu_device.open_device()
+
+
+def test_a_child_may_open_a_device_where_the_parent_found_none(present, monkeypatch):
+    with pytest.raises(DeviceUnavailableError, match="found no Vulkan adapter"):
+        wgpu_device.open_device()
+    present.append(adapter_of(request=lambda **options: Handle()))
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert wgpu_device.open_device().description.name == "A"

@@ -6,7 +6,6 @@ Its errors become ours: a device that is lost says so in every later call, and n
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,11 +25,12 @@ from lattice_inference.backends.gpu.device import (
     Prepared,
     Span,
 )
+from lattice_inference.backends.gpu.process_device import OpenedOnce, ProcessDevice
 from lattice_inference.backends.gpu.record import RECORD
 from lattice_inference.backends.wgpu.adapters import usable_adapter
 from lattice_inference.backends.wgpu.encoding import PreparedDispatches
 from lattice_inference.backends.wgpu.shaders import KERNELS, shader
-from lattice_inference.errors import DeviceLostError, DeviceMemoryError, DeviceUnavailableError
+from lattice_inference.errors import DeviceMemoryError, DeviceUnavailableError
 
 __all__ = ["WgpuDevice", "open_device"]
 
@@ -82,7 +82,7 @@ class WgpuReading:
         return content
 
 
-class WgpuDevice:
+class WgpuDevice(ProcessDevice):
     """A device of WebGPU. Use :func:`open_device`.
 
     See :class:`~lattice_inference.backends.gpu.device.GpuDevice`.
@@ -97,14 +97,12 @@ class WgpuDevice:
     def __init__(self, handle: Any, description: DeviceDescription) -> None:
         import wgpu
 
-        self.description = description
+        super().__init__(description)
         self.max_binding_bytes = int(
             min(handle.limits["max-storage-buffer-binding-size"], handle.limits["max-buffer-size"])
         )
         self.has_subgroups = "subgroup" in handle.features
         self._handle = handle
-        self._process = os.getpid()
-        self._lost: str | None = None
         self._lock = threading.RLock()
         self._kernels: dict[tuple[str, Constants], Any] = {}
         self._staging: list[WgpuBuffer] = []
@@ -128,25 +126,6 @@ class WgpuDevice:
             for index, name in enumerate(types)
         ]
         return self._handle.create_bind_group_layout(label=kind, entries=entries)
-
-    def check(self) -> None:
-        """Raise DeviceUnavailableError in a forked child, and DeviceLostError if the device is lost."""
-        if os.getpid() != self._process:
-            raise DeviceUnavailableError(
-                "this process was forked from one that uses the GPU, and its device does not work here: start processes "
-                "with multiprocessing's method 'spawn', and load models in them"
-            )
-        if self._lost is not None:
-            raise DeviceLostError(f"{self.description.name} was lost ({self._lost}): load the model again")
-
-    def lose(self, reason: str) -> None:
-        """Take the device for lost, in every later call too."""
-        self._lost = reason.splitlines()[0][:200]
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the device is lost."""
-        return self._lost is not None
 
     @contextlib.contextmanager
     def translated_errors(self, nbytes: int = 0) -> Iterator[None]:
@@ -289,30 +268,28 @@ class WgpuDevice:
         self._handle.destroy()
 
 
-_open_lock = threading.Lock()
-_opened: list[WgpuDevice] = []
-
-
 def open_device() -> WgpuDevice:
     """Return this process's device: opened once, and anew after it was lost.
 
     Raises:
         DeviceUnavailableError: there is none; the error names the remedy.
     """
-    with _open_lock:
-        if _opened and not _opened[-1].is_lost:
-            _opened[-1].check()
-            return _opened[-1]
-        adapter = usable_adapter()
-        limits = {
-            name: adapter.handle.limits[name]
-            for name in ("max-storage-buffer-binding-size", "max-buffer-size", "max-compute-workgroup-storage-size")
-        }
-        features = [name for name in ("subgroup",) if name in adapter.handle.features]
-        try:
-            handle = adapter.handle.request_device_sync(required_features=features, required_limits=limits)
-        except Exception as cause:
-            raise DeviceUnavailableError(f"device 'wgpu': {adapter.name} cannot be opened: {cause}") from cause
-        description = DeviceDescription("wgpu", adapter.name, adapter.driver, adapter.is_software)
-        _opened[:] = [WgpuDevice(handle, description)]
-        return _opened[-1]
+    return _opened.get()
+
+
+def _open() -> WgpuDevice:
+    adapter = usable_adapter()
+    limits = {
+        name: adapter.handle.limits[name]
+        for name in ("max-storage-buffer-binding-size", "max-buffer-size", "max-compute-workgroup-storage-size")
+    }
+    features = [name for name in ("subgroup",) if name in adapter.handle.features]
+    try:
+        handle = adapter.handle.request_device_sync(required_features=features, required_limits=limits)
+    except Exception as cause:
+        raise DeviceUnavailableError(f"device 'wgpu': {adapter.name} cannot be opened: {cause}") from cause
+    description = DeviceDescription("wgpu", adapter.name, adapter.driver, adapter.is_software)
+    return WgpuDevice(handle, description)
+
+
+_opened = OpenedOnce(_open)
