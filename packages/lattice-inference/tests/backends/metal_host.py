@@ -80,4 +80,4 @@ def loaded_host() -> Iterator[FakeMetal]:
         yield FakeMetal(library)
     finally:
         del sys.modules[MODULE], package._metal  # type: ignore[attr-defined]
-        device._opened.clear()
+        device._opened.forget()

@@ -7,7 +7,9 @@ import pytest
 
 from lattice_inference import load_encoder, load_model
 from lattice_inference.backends.gpu.backend import GpuBackend
+from lattice_inference.backends.gpu.process_device import OpenedOnce
 from lattice_inference.backends.gpu.record import RECORD, RECORD_STRIDE, wgsl_struct
+from lattice_inference.backends.wgpu import device as wgpu_device
 from lattice_inference.errors import (
     DeviceLostError,
     DeviceMemoryError,
@@ -192,7 +194,7 @@ def test_devices_that_are_not_there_are_refused(load, data_directory, monkeypatc
     if load is load_encoder:
         with pytest.raises(DeviceUnavailableError, match="'metal' needs a Mac with one of Apple's own processors"):
             load(path, device="metal")
-        monkeypatch.setattr("lattice_inference.backends.wgpu.device._opened", [])  # other tests may have opened it
+        monkeypatch.setattr(wgpu_device, "_opened", OpenedOnce(wgpu_device._open))  # other tests may have opened it
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(DeviceUnavailableError, match=r"pip install 'lattice-inference\[wgpu\]'"):
             load(path, device="wgpu")

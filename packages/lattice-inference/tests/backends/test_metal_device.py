@@ -46,13 +46,13 @@ def host():
 @pytest.fixture
 def metal(host, monkeypatch):
     """The stand-in, without a device that is open and with its first settings."""
-    device._opened.clear()
+    device._opened.forget()
     gc.collect()
     host.reset()
     monkeypatch.delenv("LATTICE_MAP_WEIGHTS", raising=False)
     yield host
     host.reset()
-    device._opened.clear()
+    device._opened.forget()
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +98,11 @@ def test_the_library_is_tried_first_and_then_the_source(metal, monkeypatch, tmp_
     library.write_bytes(b"MTLB")
     assert device.open_device().library == "library compiled when Lattice was built"
     assert metal.source == ""
-    device._opened.clear()
+    device._opened.forget()
     metal.set(refuse_library=1)
     expected = "source compiled here, since the built library was refused: the file is no library for this system"
     assert device.open_device().library == expected
-    device._opened.clear()
+    device._opened.forget()
     metal.set(refuse_source=1)
     with pytest.raises(
         DeviceUnavailableError, match="no library for this system; the source was refused: program_source"
@@ -159,7 +159,7 @@ def test_all_is_let_go(metal):
     ready.run(batch)
     assert metal.objects > before
     del ready
-    device._opened.clear()
+    device._opened.forget()
     gc.collect()
     assert metal.objects == before
     assert metal.resident == 0
@@ -298,7 +298,7 @@ def test_a_working_set_that_is_too_small_is_told_before_loading(metal, llama):
     assert need.working_set_bytes == 100_000
     assert not need.fits_with(100_001)
     assert need.fits_with(1) == (need.largest_keys_bytes <= need.binding_bytes)
-    device._opened.clear()
+    device._opened.forget()
     metal.set(working_set=200_000)
     with pytest.raises(DeviceMemoryError, match="macOS recommends at most 200,000"):
         device.open_device().buffer(200_001)
@@ -344,7 +344,7 @@ def test_a_mapped_model_is_used_where_it_lies_until_it_is_closed(metal, llama, m
 def test_a_file_above_the_largest_buffer_has_several(metal, llama):
     with load_model(llama, device="metal") as model:
         want = tokens_of(model)
-    device._opened.clear()
+    device._opened.forget()
     metal.reset()
     metal.set(most_bytes=12 * PAGE)
     with load_model(llama, device="metal") as model:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lattice_inference.backends.gpu.device import DeviceDescription
+from lattice_inference.backends.gpu.process_device import OpenedOnce
 from lattice_inference.backends.wgpu import adapters
 from lattice_inference.backends.wgpu import device as wgpu_device
 from lattice_inference.backends.wgpu.device import WgpuBuffer, WgpuDevice, WgpuReading
@@ -21,6 +22,9 @@ ENOUGH = {
     "max-storage-buffer-binding-size": 1 << 27,
     "max-buffer-size": 1 << 28,
 }
+
+
+USES = ("STORAGE", "COPY_SRC", "COPY_DST", "UNIFORM", "MAP_READ", "MAP_WRITE")
 
 
 class GPUError(Exception):
@@ -41,7 +45,7 @@ def adapter_of(name="A", kind="DiscreteGPU", backend="Vulkan", request=None, **l
 def present(monkeypatch):
     """Make the package and Vulkan present, with adapters that a test appends."""
     found: list[Any] = []
-    usage = {name: 1 << index for index, name in enumerate(["STORAGE", "COPY_SRC", "COPY_DST", "UNIFORM", "MAP_READ"])}
+    usage = {name: 1 << index for index, name in enumerate(USES)}
     package = SimpleNamespace(
         gpu=SimpleNamespace(enumerate_adapters_sync=lambda: found),
         BufferUsage=SimpleNamespace(**usage),
@@ -53,7 +57,7 @@ def present(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: package)
     monkeypatch.setattr("ctypes.util.find_library", lambda name: f"lib{name}.so.1")
     monkeypatch.delenv(adapters.SOFTWARE_VARIABLE, raising=False)
-    monkeypatch.setattr(wgpu_device, "_opened", [])
+    monkeypatch.setattr(wgpu_device, "_opened", OpenedOnce(wgpu_device._open))
     return found
 
 
@@ -120,15 +124,12 @@ class Handle:
     def create_bind_group_layout(self, **options):
         return options
 
-    def create_buffer(self, size, usage):
+    def create_buffer(self, size, usage, mapped_at_creation=False):
         self._called()
-        return SimpleNamespace(size=size)
+        return SimpleNamespace(size=size, write_mapped=lambda data: None, unmap=lambda: None)
 
     def create_command_encoder(self):
         return SimpleNamespace(copy_buffer_to_buffer=lambda *arguments: None, finish=lambda: None)
-
-    def write_buffer(self, *arguments):
-        self._called()
 
     def submit(self, commands):
         self._called()
@@ -153,9 +154,10 @@ def uses_of(device):
 @pytest.mark.parametrize("use", ["buffer", "upload"])
 def test_memory_that_is_not_there_is_told_in_bytes_and_the_device_goes_on(device, use):
     uses = uses_of(device)
-    device._handle.fails = GPUOutOfMemoryError("Not enough memory left")
-    with pytest.raises(DeviceMemoryError, match="A has no room for 1,000,000 bytes more"):
-        uses[use]()
+    for failure in (GPUOutOfMemoryError("none"), GPUError("Validation Error\n\nCaused by:\n  Not enough memory left.")):
+        device._handle.fails = failure
+        with pytest.raises(DeviceMemoryError, match="A has no room for 1,000,000 bytes more"):
+            uses[use]()
     assert not device.is_lost
     uses[use]()
     device._handle.fails = GPUError("Buffer size 1000000 is greater than the maximum buffer size")
@@ -169,7 +171,7 @@ def test_memory_that_is_not_there_is_told_in_bytes_and_the_device_goes_on(device
 @pytest.mark.parametrize("use", ["buffer", "upload", "copy"])
 def test_a_device_that_is_lost_in_a_call_is_lost_in_every_later_one(device, use):
     uses = uses_of(device)
-    device._handle.fails = GPUError("Parent device is lost\nand more")
+    device._handle.fails = GPUError("Validation Error\n\nCaused by:\n  Parent device is lost\n")
     for call in (use, *uses):
         with pytest.raises(DeviceLostError, match=r"A was lost \(Parent device is lost\): load the model again"):
             uses[call]()
@@ -229,3 +231,23 @@ def test_a_forked_child_is_refused_in_every_call(device, monkeypatch):
     for call in (*uses.values(), reading.wait, device.check):
         with pytest.raises(DeviceUnavailableError, match=r"forked.*'spawn'"):
             call()
+
+
+def test_a_child_of_a_process_that_opened_a_device_opens_none(present, monkeypatch):
+    """Also when that device was lost, and while another thread was opening it, whose lock the child would wait for."""
+    present.append(adapter_of(request=lambda **options: Handle()))
+    wgpu_device.open_device().lose("gone")
+    assert not wgpu_device.open_device().is_lost
+    wgpu_device.open_device().lose("gone")
+    with wgpu_device._opened._lock, monkeypatch.context() as child:
+        child.setattr("os.getpid", lambda: -1)
+        with pytest.raises(DeviceUnavailableError, match=r"forked.*'spawn'"):
+            wgpu_device.open_device()
+
+
+def test_a_child_may_open_a_device_where_the_parent_found_none(present, monkeypatch):
+    with pytest.raises(DeviceUnavailableError, match="found no Vulkan adapter"):
+        wgpu_device.open_device()
+    present.append(adapter_of(request=lambda **options: Handle()))
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert wgpu_device.open_device().description.name == "A"

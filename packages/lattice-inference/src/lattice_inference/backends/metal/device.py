@@ -7,7 +7,6 @@ CPU writes while steps are in flight is written beside and copied by the GPU, in
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import weakref
@@ -29,6 +28,7 @@ from lattice_inference.backends.gpu.device import (
     Prepared,
     Span,
 )
+from lattice_inference.backends.gpu.process_device import OpenedOnce, ProcessDevice
 from lattice_inference.backends.gpu.record import RECORD_STRIDE
 from lattice_inference.backends.metal.kernel_source import THREADS, assembled_source, function_of
 from lattice_inference.backends.metal.mapped_pages import MappedPages
@@ -102,7 +102,7 @@ class PreparedCalls:
         self.calls = calls
 
 
-class MetalDevice:
+class MetalDevice(ProcessDevice):
     """A device of Metal. Use :func:`open_device`.
 
     See :class:`~lattice_inference.backends.gpu.device.GpuDevice`.
@@ -123,14 +123,12 @@ class MetalDevice:
     def __init__(self, handle: _metal.Device) -> None:
         from lattice_inference.backends.metal import _metal
 
-        self.description = DeviceDescription("metal", handle.name, handle.system)
+        super().__init__(DeviceDescription("metal", handle.name, handle.system))
         self.max_binding_bytes = min(handle.most_buffer_bytes, 4 * _MOST_WORDS) // 4 * 4
         self.working_set_bytes = handle.working_set_bytes
         self.library = handle.library
         self._module = _metal
         self._handle = handle
-        self._process = os.getpid()
-        self._lost: str | None = None
         self._lock = threading.RLock()
         self._kernels: dict[tuple[str, Constants], _metal.Kernel] = {}
         self._in_flight: list[tuple[_metal.Commands, bool]] = []
@@ -143,25 +141,6 @@ class MetalDevice:
             f"{self.description.name} ({self.description.driver}), binds {self.max_binding_bytes:,} bytes, working set "
             f"{self.working_set_bytes:,} bytes, {self.library}"
         )
-
-    def check(self) -> None:
-        """Raise DeviceUnavailableError in a forked child, and DeviceLostError if the device is lost."""
-        if os.getpid() != self._process:
-            raise DeviceUnavailableError(
-                "this process was forked from one that uses the GPU, and its device does not work here: start processes "
-                "with multiprocessing's method 'spawn', and load models in them"
-            )
-        if self._lost is not None:
-            raise DeviceLostError(f"{self.description.name} was lost ({self._lost}): load the model again")
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the device is lost."""
-        return self._lost is not None
-
-    def lose(self, reason: str) -> None:
-        """Take the device for lost, in every later call too."""
-        self._lost = reason.splitlines()[0][:200]
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -344,28 +323,23 @@ def _content(spans: Sequence[Span]) -> ByteArray:
     return np.concatenate(parts) if parts else np.empty(0, np.uint8)
 
 
-_open_lock = threading.Lock()
-_opened: list[MetalDevice] = []
-
-
 def open_device() -> MetalDevice:
     """Return this process's device: opened once, and anew after it was lost.
 
     Raises:
         DeviceUnavailableError: there is none; the error names the remedy.
     """
-    with _open_lock:
-        if _opened and not _opened[-1].is_lost:
-            _opened[-1].check()
-            return _opened[-1]
-        module = _module()
-        library = files(__package__) / "lattice.metallib"
-        try:
-            handle = module.Device(str(library) if library.is_file() else None, assembled_source())
-        except module.MetalError as cause:
-            raise DeviceUnavailableError(f"device 'metal': {cause}: pass device='cpu'") from cause
-        _opened[:] = [MetalDevice(handle)]
-        return _opened[-1]
+    return _opened.get()
+
+
+def _open() -> MetalDevice:
+    module = _module()
+    library = files(__package__) / "lattice.metallib"
+    try:
+        handle = module.Device(str(library) if library.is_file() else None, assembled_source())
+    except module.MetalError as cause:
+        raise DeviceUnavailableError(f"device 'metal': {cause}: pass device='cpu'") from cause
+    return MetalDevice(handle)
 
 
 def _module() -> Any:
@@ -386,3 +360,6 @@ def _module() -> Any:
             "install a wheel for macOS arm64, or build with Xcode, or pass device='cpu'"
         ) from cause
     return _metal
+
+
+_opened = OpenedOnce(_open)

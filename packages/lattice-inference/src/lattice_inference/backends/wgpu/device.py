@@ -6,7 +6,6 @@ Its errors become ours: a device that is lost says so in every later call, and n
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,17 +25,18 @@ from lattice_inference.backends.gpu.device import (
     Prepared,
     Span,
 )
+from lattice_inference.backends.gpu.process_device import OpenedOnce, ProcessDevice
 from lattice_inference.backends.gpu.record import RECORD
 from lattice_inference.backends.wgpu.adapters import usable_adapter
 from lattice_inference.backends.wgpu.encoding import PreparedDispatches
 from lattice_inference.backends.wgpu.shaders import KERNELS, shader
-from lattice_inference.errors import DeviceLostError, DeviceMemoryError, DeviceUnavailableError
+from lattice_inference.errors import DeviceMemoryError, DeviceUnavailableError
 
 __all__ = ["WgpuDevice", "open_device"]
 
 ByteArray = npt.NDArray[np.uint8]
 
-_UPLOAD_BYTES = 32 << 20  # written at once: the package keeps a copy until the next submission
+_UPLOAD_BYTES = 32 << 20  # copies of what is written that wait for a submission
 
 # Buffers of each kind of bindings, as WebGPU names their types; the records of a step are found by an offset.
 _LAYOUTS: dict[BindingKind, tuple[str, ...]] = {
@@ -82,7 +82,7 @@ class WgpuReading:
         return content
 
 
-class WgpuDevice:
+class WgpuDevice(ProcessDevice):
     """A device of WebGPU. Use :func:`open_device`.
 
     See :class:`~lattice_inference.backends.gpu.device.GpuDevice`.
@@ -97,22 +97,23 @@ class WgpuDevice:
     def __init__(self, handle: Any, description: DeviceDescription) -> None:
         import wgpu
 
-        self.description = description
+        super().__init__(description)
         self.max_binding_bytes = int(
             min(handle.limits["max-storage-buffer-binding-size"], handle.limits["max-buffer-size"])
         )
         self.has_subgroups = "subgroup" in handle.features
         self._handle = handle
-        self._process = os.getpid()
-        self._lost: str | None = None
         self._lock = threading.RLock()
         self._kernels: dict[tuple[str, Constants], Any] = {}
         self._staging: list[WgpuBuffer] = []
+        self._writes: list[tuple[Any, Any, int, int]] = []  # what is written: its copy, where to, the place, the bytes
+        self._waiting = 0  # bytes of these copies
         self._memory_error = wgpu.GPUOutOfMemoryError
         self._error = wgpu.GPUError
         self._usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         self._uniform = self._usage | wgpu.BufferUsage.UNIFORM
         self._reading = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        self._writing = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
         with self.translated_errors():
             self._layouts = {kind: self._layout(kind, types) for kind, types in _LAYOUTS.items()}
 
@@ -129,44 +130,37 @@ class WgpuDevice:
         ]
         return self._handle.create_bind_group_layout(label=kind, entries=entries)
 
-    def check(self) -> None:
-        """Raise DeviceUnavailableError in a forked child, and DeviceLostError if the device is lost."""
-        if os.getpid() != self._process:
-            raise DeviceUnavailableError(
-                "this process was forked from one that uses the GPU, and its device does not work here: start processes "
-                "with multiprocessing's method 'spawn', and load models in them"
-            )
-        if self._lost is not None:
-            raise DeviceLostError(f"{self.description.name} was lost ({self._lost}): load the model again")
-
-    def lose(self, reason: str) -> None:
-        """Take the device for lost, in every later call too."""
-        self._lost = reason.splitlines()[0][:200]
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the device is lost."""
-        return self._lost is not None
-
     @contextlib.contextmanager
     def translated_errors(self, nbytes: int = 0) -> Iterator[None]:
         """Raise the package's errors as ours; the block asks the device for ``nbytes``."""
         self.check()
         try:
             yield
-        except self._memory_error as cause:
-            raise DeviceMemoryError(
-                f"{self.description.name} has no room for {nbytes:,} bytes more: load a smaller model, open a smaller "
-                "cache, or close others"
-            ) from cause
         except self._error as cause:
-            if "lost" in str(cause):
-                self.lose(str(cause))
+            text = str(cause)
+            if isinstance(cause, self._memory_error) or "Not enough memory" in text:
+                raise DeviceMemoryError(
+                    f"{self.description.name} has no room for {nbytes:,} bytes more: load a smaller model, open a smaller "
+                    "cache, or close others"
+                ) from cause
+            if "lost" in text:
+                self.lose(text.strip().splitlines()[-1].strip())  # the last line has the first cause
                 self.check()
-            if "buffer size" in str(cause).lower():
+            if "buffer size" in text.lower():
                 raise DeviceMemoryError(
                     f"{self.description.name} has no buffers of {nbytes:,} bytes: open a smaller cache or pass shorter texts"
                 ) from cause
+            raise
+
+    @contextlib.contextmanager
+    def _allocating(self, nbytes: int) -> Iterator[None]:
+        """Raise errors as ours in a block that takes memory; without room, let go of what writes hold."""
+        try:
+            with self.translated_errors(nbytes):
+                yield
+        except DeviceMemoryError:
+            with self._lock, self.translated_errors():
+                self._send(self._encoder())
             raise
 
     def buffer(self, nbytes: int) -> WgpuBuffer:
@@ -175,21 +169,40 @@ class WgpuDevice:
 
     def _buffer(self, nbytes: int, usage: int) -> WgpuBuffer:
         size = max(16, -(-nbytes // 4) * 4)
-        with self.translated_errors(size):
+        with self._allocating(size):
             return WgpuBuffer(self._handle.create_buffer(size=size, usage=usage), size)
 
     def upload(self, buffer: GpuBuffer, data: ByteArray, offset: int = 0) -> None:
-        """Write bytes into a buffer from ``offset`` on."""
+        """Write bytes into a buffer from ``offset`` on.
+
+        The package's own writes lose the device where there is no room for their copies, so copies are made here.
+        """
         assert isinstance(buffer, WgpuBuffer)
-        queue = self._handle.queue
-        with self.translated_errors(data.size):
-            for begin in range(0, data.size, _UPLOAD_BYTES):
-                part = data[begin : begin + _UPLOAD_BYTES]
-                if part.size % 4:
-                    part = np.concatenate([part, np.zeros(-part.size % 4, np.uint8)])
-                queue.write_buffer(buffer.handle, offset + begin, np.ascontiguousarray(part))
-                if data.size >= _UPLOAD_BYTES:
-                    queue.submit([])  # so that the package's copies are let go
+        for begin in range(0, data.size, _UPLOAD_BYTES):
+            part = data[begin : begin + _UPLOAD_BYTES]
+            if part.size % 4:
+                part = np.concatenate([part, np.zeros(-part.size % 4, np.uint8)])
+            with self._allocating(part.size):
+                copy = self._handle.create_buffer(size=part.size, usage=self._writing, mapped_at_creation=True)
+                copy.write_mapped(np.ascontiguousarray(part))
+                copy.unmap()
+            with self._lock, self.translated_errors():
+                self._writes.append((copy, buffer.handle, offset + begin, part.size))
+                self._waiting += part.size
+                if self._waiting >= _UPLOAD_BYTES:
+                    self._send(self._encoder())
+
+    def _encoder(self) -> Any:
+        """Return an encoder that begins with all writes. The lock is held until :meth:`_send`."""
+        encoder = self._handle.create_command_encoder()
+        for copy, target, offset, size in self._writes:
+            encoder.copy_buffer_to_buffer(copy, 0, target, offset, size)
+        return encoder
+
+    def _send(self, encoder: Any) -> None:
+        self._handle.queue.submit([encoder.finish()])
+        self._writes.clear()  # not earlier: an interrupt would lose them, and what they write
+        self._waiting = 0
 
     def kernel(self, name: str, constants: Constants) -> Kernel:
         """Return a kernel, compiled once."""
@@ -231,7 +244,7 @@ class WgpuDevice:
         nbytes = sum(span.nbytes for span in spans)
         staging = self._take_staging(max(nbytes, 4))
         with self._lock, self.translated_errors():
-            encoder = self._handle.create_command_encoder()
+            encoder = self._encoder()
             if dispatches:
                 compute = encoder.begin_compute_pass()
                 dispatches.encode(compute, step)
@@ -241,19 +254,19 @@ class WgpuDevice:
                 assert isinstance(span.buffer, WgpuBuffer)
                 encoder.copy_buffer_to_buffer(span.buffer.handle, span.offset, staging.handle, offset, span.nbytes)
                 offset += span.nbytes
-            self._handle.queue.submit([encoder.finish()])
+            self._send(encoder)
         return WgpuReading(self, staging, nbytes)
 
     def copy(self, copies: Sequence[tuple[Span, GpuBuffer, int]]) -> None:
         """Copy spans into other buffers, in order."""
         with self._lock, self.translated_errors():
-            encoder = self._handle.create_command_encoder()
+            encoder = self._encoder()
             for span, target, offset in copies:
                 assert isinstance(span.buffer, WgpuBuffer)
                 assert isinstance(target, WgpuBuffer)
                 if span.nbytes:
                     encoder.copy_buffer_to_buffer(span.buffer.handle, span.offset, target.handle, offset, span.nbytes)
-            self._handle.queue.submit([encoder.finish()])
+            self._send(encoder)
 
     def read(self, spans: Sequence[Span]) -> ByteArray:
         """Return the bytes of ``spans``."""
@@ -289,30 +302,28 @@ class WgpuDevice:
         self._handle.destroy()
 
 
-_open_lock = threading.Lock()
-_opened: list[WgpuDevice] = []
-
-
 def open_device() -> WgpuDevice:
     """Return this process's device: opened once, and anew after it was lost.
 
     Raises:
         DeviceUnavailableError: there is none; the error names the remedy.
     """
-    with _open_lock:
-        if _opened and not _opened[-1].is_lost:
-            _opened[-1].check()
-            return _opened[-1]
-        adapter = usable_adapter()
-        limits = {
-            name: adapter.handle.limits[name]
-            for name in ("max-storage-buffer-binding-size", "max-buffer-size", "max-compute-workgroup-storage-size")
-        }
-        features = [name for name in ("subgroup",) if name in adapter.handle.features]
-        try:
-            handle = adapter.handle.request_device_sync(required_features=features, required_limits=limits)
-        except Exception as cause:
-            raise DeviceUnavailableError(f"device 'wgpu': {adapter.name} cannot be opened: {cause}") from cause
-        description = DeviceDescription("wgpu", adapter.name, adapter.driver, adapter.is_software)
-        _opened[:] = [WgpuDevice(handle, description)]
-        return _opened[-1]
+    return _opened.get()
+
+
+def _open() -> WgpuDevice:
+    adapter = usable_adapter()
+    limits = {
+        name: adapter.handle.limits[name]
+        for name in ("max-storage-buffer-binding-size", "max-buffer-size", "max-compute-workgroup-storage-size")
+    }
+    features = [name for name in ("subgroup",) if name in adapter.handle.features]
+    try:
+        handle = adapter.handle.request_device_sync(required_features=features, required_limits=limits)
+    except Exception as cause:
+        raise DeviceUnavailableError(f"device 'wgpu': {adapter.name} cannot be opened: {cause}") from cause
+    description = DeviceDescription("wgpu", adapter.name, adapter.driver, adapter.is_software)
+    return WgpuDevice(handle, description)
+
+
+_opened = OpenedOnce(_open)
