@@ -61,7 +61,7 @@ def test_qwen2_has_biases_of_queries_keys_and_values_only():
         assert (config.query_key_value_bias, config.output_bias) == (True, False)
 
 
-NEW = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0, "partial_rotary_factor": 0.5}
+NEW = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0, "partial_rotary_factor": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -70,18 +70,32 @@ NEW = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0, "partial_rota
         {"rope_parameters": NEW},
         {"rope_parameters": {**NEW, "type": "linear"}},
         {"rope_scaling": NEW},
-        {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 5000, "partial_rotary_factor": 0.5},
-        {
-            "rope_scaling": {"rope_type": "linear", "factor": 2},
-            "rope_parameters": {"partial_rotary_factor": 0.5},
-            "rope_theta": 5000.0,
-        },
+        {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 5000, "partial_rotary_factor": 1},
+        {"rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": NEW, "rope_theta": 5000.0},
+        {"rope_scaling": {}, "rope_parameters": {**NEW, "rope_theta": None}, "rope_theta": 5000.0},
     ],
 )
 def test_rope_is_read_from_every_place_that_versions_of_transformers_write_it(form):  # H3
     config = read(**{"rope_parameters": "absent", **form})
     assert config.rope == RopeScaling(5000.0, "linear", 2.0)
-    assert config.rotary_dim == 8
+    assert config.rotary_dim == 16
+
+
+@pytest.mark.parametrize(
+    "other", [{"type": "linear", "factor": 4.0}, {"type": "dynamic", "factor": 2.0}, {"type": "linear", "factor": 2.0}]
+)
+def test_two_places_that_say_something_else_about_rope_are_refused(other):
+    with pytest.raises(ModelConfigError, match="rope_scaling: says another scaling than rope_parameters"):
+        read(
+            rope_parameters=NEW, rope_scaling=other
+        )  # the last one has transformers' base, without rope_theta beside it
+
+
+@pytest.mark.parametrize("place", [{"partial_rotary_factor": 0.5}, {"rope_parameters": {"partial_rotary_factor": 0.5}}])
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen2"])
+def test_a_part_of_a_head_never_turns_alone_in_these_families(name, place):
+    with pytest.raises(UnsupportedError, match=r"partial_rotary_factor is 0\.5"):
+        LlamaConfig.from_mapping({**CASES[name]["files"]["config.json"], **place})
 
 
 def test_what_transformers_leaves_out_has_its_default():
@@ -124,8 +138,8 @@ def test_layer_types_say_which_layers_look_back_how_far():
         ({"hidden_size": 66}, ModelConfigError, "hidden_size"),
         ({"head_dim": 0}, ModelConfigError, "head_dim"),
         ({"head_dim": 4096}, ModelConfigError, "head_dim"),
-        ({"head_dim": 10, "partial_rotary_factor": 0.3}, ModelConfigError, "head_dim"),
-        ({"partial_rotary_factor": 0.01}, ModelConfigError, "head_dim"),
+        ({"head_dim": 15}, ModelConfigError, "head_dim"),
+        ({"partial_rotary_factor": 0}, ModelConfigError, "partial_rotary_factor"),
         ({"num_hidden_layers": 10_000}, ModelConfigError, "num_hidden_layers"),
         ({"max_position_embeddings": 2**40}, ModelConfigError, "max_position_embeddings"),
         ({"rms_norm_eps": float("nan")}, ModelConfigError, "rms_norm_eps"),

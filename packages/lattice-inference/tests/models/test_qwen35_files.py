@@ -50,7 +50,14 @@ LINEAR = "model.layers.1.linear_attn."
         ({"linear_value_head_dim": 8}, {}, CheckpointError, r"needs a tensor of shape \(96, 40\)"),
         ({"layer_types": ["full_attention"]}, {}, ModelConfigError, "layer_types"),
         ({"layer_types": [["full_attention"]] * 4}, {}, ModelConfigError, "layer_types"),
-        ({"layer_types": ["linear_attention"] * 4}, {}, CheckpointError, r"layers\.3\.linear_attn\.A_log"),
+        ({"layer_types": ["linear_attention"] * 4}, {}, UnsupportedError, "none of the 4 layers attends"),
+        ({"full_attention_interval": 5}, {}, UnsupportedError, "none of the 4 layers attends"),
+        (
+            {"layer_types": ["full_attention"] + ["linear_attention"] * 3},
+            {},
+            CheckpointError,
+            r"layers\.3\.linear_attn\.A_log",
+        ),
         ({"full_attention_interval": 0}, {}, ModelConfigError, "full_attention_interval"),
         ({"attn_output_gate": False}, {}, UnsupportedError, "attn_output_gate is False"),
         ({"attention_bias": True}, {}, UnsupportedError, "attention_bias is True"),
@@ -62,7 +69,7 @@ LINEAR = "model.layers.1.linear_attn."
         ({"model_type": "qwen3_next"}, {}, UnsupportedError, "built are Qwen3NextForCausalLM"),
         ({"quantization_config": {}}, {}, UnsupportedError, "quantization_config"),
         ({"num_hidden_layers": 900}, {}, CheckpointError, "layers.4"),
-        ({"num_hidden_layers": 3}, {}, CheckpointError, "num_hidden_layers is 3"),
+        ({"num_hidden_layers": 3}, {}, UnsupportedError, "none of the 3 layers attends"),
         ({"tie_word_embeddings": False}, {}, CheckpointError, "lm_head.weight"),
         ({}, {f"{LINEAR}A_log": None}, CheckpointError, r"layers\.1\.linear_attn\.A_log"),
         ({}, {f"{LINEAR}A_log": np.zeros(3, np.float32)}, CheckpointError, r"A_log \(3,\)"),
@@ -153,6 +160,8 @@ def test_layers_follow_the_list_or_the_interval():
     assert by_default.delta.layers == (True, True, True, False)
     assert by_default.context_length == 32_768
     assert by_default.rotary_dim == 4  # a quarter of 16
+    del text["head_dim"]
+    assert Qwen35Config.from_mapping(text).head_dim == 256  # as in transformers
 
 
 @pytest.mark.parametrize(

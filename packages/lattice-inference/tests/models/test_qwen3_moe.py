@@ -21,7 +21,7 @@ from lattice_inference.graph.batch import Batch
 from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.models.family import LOGITS, vectors
 from lattice_inference.models.opened_model import open_model
-from lattice_inference.quantize import quantize_gguf, quantize_int8
+from lattice_inference.quantize import Calibrator, quantize_gguf, quantize_int8
 from qwen3_gguf import write_gguf_py
 
 FOLDER = Path(__file__).parents[1] / "data" / "qwen3"
@@ -30,6 +30,8 @@ LLAMA_CPP = json.loads((FOLDER / "llama_cpp.json").read_text())["cases"]
 ROWS = [*range(130), 999]
 #: Widths that hold whole blocks of every format that is tested.
 WIDE = {"hidden_size": 64, "moe_intermediate_size": 96, "intermediate_size": 96, "head_dim": 32}
+#: With the small tokenizer's vocabulary.
+WITH_TOKENS = files.CASES["moe"] | {"vocab_size": dense_files.SMALL_VOCAB}
 WIDER = {"hidden_size": 256, "moe_intermediate_size": 256, "intermediate_size": 256, "head_dim": 64}
 
 
@@ -295,11 +297,66 @@ def test_adapters_change_attention_and_no_experts(tmp_path):
             merge_adapter(base, adapter(module, rows, 44), tmp_path / "refused")
 
 
-def test_experts_of_a_mixture_are_not_written_as_int8(tmp_path):
+@pytest.mark.parametrize("spelling", ["single", "fused", "swapped"])
+@pytest.mark.parametrize("name", list(files.CASES))
+def test_a_mixture_written_as_int8_has_the_bits_of_its_source(tmp_path, name, spelling):
+    directory = files.write(tmp_path / "m", files.CASES[name], spelling=spelling)
+    ids, written = draw_ids("int8", 60, 64), []
+    quantize_int8(directory, tmp_path / "small", on_tensor=written.append)
+    stored = load_file(tmp_path / "small" / "model.safetensors")
+    experts = {tensor for tensor in stored if ".experts." in tensor and not tensor.endswith("_scale")}
+    assert {stored[tensor].dtype for tensor in experts} == {np.dtype(np.int8)}
+    assert set(written) == {tensor for tensor in stored if not tensor.endswith("_scale")}
+    assert {array.dtype.name for tensor, array in stored.items() if "mlp.gate." in tensor} == {"float32"}
+    for options in ({}, {"activations": "float32"}):
+        with (
+            load_model(directory, precision="int8", **options) as made,
+            load_model(tmp_path / "small", **options) as loaded,
+        ):
+            sizes = [(weight.name, weight.dtype, weight.nbytes) for weight in loaded.weight_sizes]
+            if spelling == "single":
+                assert sizes == [(weight.name, weight.dtype, weight.nbytes) for weight in made.weight_sizes]
+            assert all_logits(loaded, ids).tobytes() == all_logits(made, ids).tobytes()
+
+
+def test_a_mixture_in_int8_computes_with_the_rounded_weights(tmp_path):
     directory = files.write(tmp_path / "m", files.CASES["moe"])
-    with pytest.raises(UnsupportedError, match="mixtures of experts"):
-        quantize_int8(directory, tmp_path / "small")
-    assert not (tmp_path / "small").exists()
+    rounded = load_file(directory / "model.safetensors")
+    for name, array in rounded.items():
+        if "embed_tokens" in name:
+            rounded[name] = array.astype(np.float16).astype(np.float32)
+        elif array.ndim == 2 and "mlp.gate." not in name:
+            scales = np.abs(array).max(axis=1, keepdims=True) / np.float32(127)
+            rounded[name] = np.rint(array / scales) * scales
+    exact = files.write(tmp_path / "exact", files.CASES["moe"])
+    save_file(rounded, exact / "model.safetensors")
+    quantize_int8(directory, tmp_path / "small")
+    ids = draw_ids("rounded", 60, 64)
+    with (
+        load_model(exact) as want,
+        load_model(tmp_path / "small", activations="float32") as got,
+        load_model(tmp_path / "small") as integers,
+    ):
+        expected = all_logits(want, ids, dtype="float32")
+        assert np.abs(all_logits(got, ids, dtype="float32") - expected).max() <= 1e-5
+        off = np.abs(all_logits(integers, ids, dtype="float32") - expected).mean()
+        assert 0 < off < 0.05 * np.abs(expected).mean()
+
+
+def test_a_calibrated_mixture_has_ranges_for_its_linears_alone(tmp_path):
+    directory, ids = files.write(tmp_path / "m", WITH_TOKENS), draw_ids("ranges", 60, 64)
+    with Calibrator(directory) as calibrator:
+        calibrator.observe(["some text to see", "and more"])
+        calibration = calibrator.calibration()
+    quantize_int8(directory, tmp_path / "small", calibration=calibration)
+    ranges = [name for name in load_file(tmp_path / "small" / "model.safetensors") if name.endswith("_range")]
+    assert ranges
+    assert not any("experts" in name for name in ranges)
+    with (
+        load_model(directory, precision="int8", calibration=calibration) as made,
+        load_model(tmp_path / "small") as loaded,
+    ):
+        assert all_logits(loaded, ids).tobytes() == all_logits(made, ids).tobytes()
 
 
 def test_a_mixture_embeds(tmp_path):

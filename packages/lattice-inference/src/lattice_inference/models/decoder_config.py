@@ -95,7 +95,11 @@ class DecoderConfig:
 
 
 def read_decoder_sizes(
-    fields: ConfigFields, mapping: Mapping[str, object], *, head_dim: int | None = None, rotary_share: float = 1.0
+    fields: ConfigFields,
+    mapping: Mapping[str, object],
+    *,
+    head_dim: int | None = None,
+    rotary_share: float | None = None,
 ) -> dict[str, Any]:
     """Return the arguments of :class:`DecoderConfig` that all families spell alike.
 
@@ -104,7 +108,7 @@ def read_decoder_sizes(
     Args:
         fields, mapping: the parsed ``config.json``.
         head_dim: the width of a head if the file does not state it; by default ``hidden_size`` over the heads.
-        rotary_share: the share of a head's dimensions that turn if the file does not state it.
+        rotary_share: the share of a head's dimensions that turn if the file does not state it; None if all always turn.
 
     Raises:
         ModelConfigError: a field is missing, of the wrong type or out of range.
@@ -127,7 +131,12 @@ def read_decoder_sizes(
         head_dim = hidden // heads
         if not 1 <= head_dim <= MAX_HEAD_DIM or hidden % heads:
             raise fields.error("hidden_size", f"{hidden} over {heads} heads gives no head_dim from 1 to {MAX_HEAD_DIM}")
-    rope, share = read_rope_scaling(fields, mapping, share=rotary_share)
+    rope, share = read_rope_scaling(fields, mapping, share=1.0 if rotary_share is None else rotary_share)
+    if rotary_share is None and share != 1:
+        raise UnsupportedError(
+            f"{source}: partial_rotary_factor is {share:g}; in this family all dimensions of a head turn, and versions of "
+            "transformers ignore it or fail"
+        )
     rotary_dim = int(head_dim * share)
     if rotary_dim < 2 or rotary_dim % 2:
         raise fields.error("head_dim", f"{rotary_dim} of {head_dim} dimensions turn; an even number of at least 2 must")

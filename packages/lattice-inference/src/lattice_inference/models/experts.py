@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
-from lattice_inference.checkpoint.tensor_rows import rows_name
+from lattice_inference.checkpoint.tensor_rows import parse_rows, rows_name
 from lattice_inference.errors import CheckpointError
 from lattice_inference.models.config_fields import ConfigFields, shown
 
@@ -24,6 +24,7 @@ __all__ = [
     "find_expert_names",
     "find_gguf_experts",
     "read_experts",
+    "single_name",
 ]
 
 #: Most experts of a layer that a configuration may promise.
@@ -189,6 +190,18 @@ def find_gguf_experts(checkpoint: Checkpoint, experts: Experts, hidden: int) -> 
     if joined:
         return ExpertNames(router, Matrices(both, 2 * width), Matrices(both, 2 * width, width), Matrices(down, hidden))
     return ExpertNames(router, Matrices(gate, width), Matrices(up, width), Matrices(down, hidden))
+
+
+def single_name(source: str, part: str, expert: int) -> str:
+    """Return the name of an expert's matrix as a tensor by itself, in a safetensors file.
+
+    Args:
+        source: its name, or that of its rows in a stack.
+        part: ``gate``, ``up`` or ``down``.
+        expert: its number.
+    """
+    rows = parse_rows(source)
+    return source if rows is None else f"{rows.tensor.rpartition('.')[0]}.{expert}.{part}_proj.weight"
 
 
 def _are_swapped(checkpoint: Checkpoint, experts: Experts, hidden: int, wide: str, narrow: str) -> bool:

@@ -23,7 +23,7 @@ from lattice_inference.models.decoder_config import (
 )
 from lattice_inference.models.experts import read_experts
 
-__all__ = ["MODEL_TYPES", "DeltaLayers", "Qwen35Config", "check_rope_sections", "has_text_config"]
+__all__ = ["MODEL_TYPES", "DeltaLayers", "Qwen35Config", "check_attends", "check_rope_sections", "has_text_config"]
 
 #: The values of ``model_type``: with a vision part and for text only, dense models and mixtures of experts.
 MODEL_TYPES = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_next")
@@ -36,6 +36,7 @@ MAX_MTP_LAYERS = 16
 #: What transformers documents for fields that a file may leave out.
 _DEFAULTS: Mapping[str, object] = {"max_position_embeddings": 32_768, "norm_topk_prob": True}
 _ROTARY_SHARE = 0.25
+_HEAD_DIM = 256
 _INTERVAL = 4
 _KINDS = {"linear_attention": True, "full_attention": False}
 
@@ -146,7 +147,7 @@ class Qwen35Config(DecoderConfig):
                 text = {**text, name: mapping.get(name)}
         fields = ConfigFields(text, where)
         _refuse_options(fields, text, may_be_dense=is_next)
-        sizes = read_decoder_sizes(fields, text, rotary_share=_ROTARY_SHARE)
+        sizes = read_decoder_sizes(fields, text, head_dim=_HEAD_DIM, rotary_share=_ROTARY_SHARE)
         layers = sizes["num_hidden_layers"]
         _check_sections(fields, text, sizes["rotary_dim"])
         experts = read_experts(fields, text, layers) if has_experts else None
@@ -163,6 +164,19 @@ class Qwen35Config(DecoderConfig):
 def has_text_config(mapping: Mapping[str, object]) -> bool:
     """Whether the text model's fields are under ``text_config``, as beside a vision part."""
     return not str(mapping.get("model_type")).endswith(("_text", _NEXT))
+
+
+def check_attends(fields: ConfigFields, layers: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Return for every layer whether it has the rule, after a check that one attends.
+
+    Raises:
+        UnsupportedError: none does, so that there are no pages of keys and values.
+    """
+    if all(layers):
+        raise UnsupportedError(
+            f"{fields.source}: none of the {len(layers):,} layers attends; built are models with a layer that does"
+        )
+    return layers
 
 
 def check_rope_sections(fields: ConfigFields, name: str, sections: object, rotary_dim: int) -> None:
@@ -245,7 +259,7 @@ def _read_delta(fields: ConfigFields, text: Mapping[str, object], layers: int) -
         value_dim=fields.integer("linear_value_head_dim", 1, MAX_HEAD_DIM),
         kernel=fields.integer("linear_conv_kernel_dim", 2, MOST_TAPS),
         grouping="blocks",
-        layers=_layers_with_rule(fields, text, layers),
+        layers=check_attends(fields, _layers_with_rule(fields, text, layers)),
     )
     if delta.channels > MAX_WIDTH:
         raise fields.error("linear_num_value_heads", f"queries, keys and values have {delta.channels:,} columns")

@@ -19,7 +19,13 @@ from lattice_inference.graph.recurrent_ops import MOST_TAPS
 from lattice_inference.models.config_fields import ConfigFields
 from lattice_inference.models.decoder_config import MAX_HEAD_DIM, MAX_HEADS, MAX_WIDTH
 from lattice_inference.models.decoder_gguf import read_decoder_metadata, rotary_frequencies
-from lattice_inference.models.qwen35_config import MAX_MTP_LAYERS, DeltaLayers, Qwen35Config, check_rope_sections
+from lattice_inference.models.qwen35_config import (
+    MAX_MTP_LAYERS,
+    DeltaLayers,
+    Qwen35Config,
+    check_attends,
+    check_rope_sections,
+)
 
 __all__ = ["ARCHITECTURES", "Qwen35Gguf", "read_qwen35_gguf"]
 
@@ -87,7 +93,7 @@ def _read_delta(fields: ConfigFields, metadata: Mapping[str, object], at: str, l
         value_dim=inner // value_heads,
         kernel=fields.integer(f"{at}ssm.conv_kernel", 2, MOST_TAPS),
         grouping="blocks" if at == "qwen3next." else "interleaved",
-        layers=_layers_with_rule(fields, metadata, at, layers),
+        layers=check_attends(fields, _layers_with_rule(fields, metadata, at, layers)),
     )
     if delta.channels > MAX_WIDTH:
         raise fields.error(f"{at}ssm.inner_size", f"queries, keys and values have {delta.channels:,} columns")

@@ -122,15 +122,15 @@ def read_rope_scaling(
 
     ``share`` is that share if the file does not state it.
 
-    Versions of transformers have written the values in ``rope_parameters``, in ``rope_scaling`` or beside them. The kind
-    is ``rope_type`` or ``type``.
+    Versions of transformers have written the values in ``rope_parameters``, in ``rope_scaling`` or beside them. Both
+    objects may be there if they say the same. The kind is ``rope_type`` or ``type``.
 
     Raises:
         ModelConfigError: a value is missing, of the wrong type or out of range.
         UnsupportedError: the kind is not built.
     """
-    nested: dict[str, object] = {}
-    for name in ("rope_scaling", "rope_parameters"):
+    found: list[tuple[RopeScaling, float]] = []
+    for name in ("rope_parameters", "rope_scaling"):
         value = mapping.get(name)
         if value is not None and not isinstance(value, dict):
             raise fields.error(name, "is not an object")
@@ -140,10 +140,20 @@ def read_rope_scaling(
                     f"{fields.source}: {name} has parameters for {key!r:.100} by itself; built are those that hold for "
                     "all layers"
                 )
-        nested |= value or {}
-    outer = {name: mapping[name] for name in ("rope_theta", "partial_rotary_factor") if name in mapping}
-    values = {**outer, **nested}
-    inner = ConfigFields({name: value for name, value in values.items() if value is not None}, fields.source)
+        if value:
+            found.append(_read(fields, mapping, value, share))
+    if len(found) == 2 and found[0] != found[1]:
+        raise fields.error("rope_scaling", "says another scaling than rope_parameters")
+    return found[0] if found else _read(fields, mapping, {}, share)
+
+
+def _read(
+    fields: ConfigFields, mapping: Mapping[str, object], nested: Mapping[str, object], share: float
+) -> tuple[RopeScaling, float]:
+    """Return what ``nested`` and the fields beside it say."""
+    beside = {name: mapping[name] for name in ("rope_theta", "partial_rotary_factor") if fields.has(name)}
+    values = beside | {name: value for name, value in nested.items() if value is not None}
+    inner = ConfigFields(values, fields.source)
     kind = inner.text("rope_type", default=inner.text("type", default="default"))
     if inner.has("partial_rotary_factor"):
         share = inner.real("partial_rotary_factor", above=0, at_most=1)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,10 @@ from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.checkpoint.safetensors import SINGLE_FILE
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
+from lattice_inference.checkpoint.tensor_rows import parse_rows
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
-from lattice_inference.graph.program import WeightRef
+from lattice_inference.graph.program import Program, WeightRef
+from lattice_inference.models.experts import single_name
 from lattice_inference.quantize.destination import copy_model_files
 from lattice_inference.quantize.model_program import ModelProgram, open_model_program
 from lattice_inference.quantize.report import QuantizeReport
@@ -60,7 +63,7 @@ def quantize_int8(
 
     Raises:
         InvalidInputError: ``destination`` exists, or lies in no folder; ``calibration`` is another model's.
-        UnsupportedError: ``directory`` is a GGUF file, whose int8 is Q8_0, a mixture of experts, or has recurrent layers.
+        UnsupportedError: ``directory`` is a GGUF file, whose int8 is Q8_0, or has recurrent layers.
         CheckpointError, ModelConfigError, ModelNotFoundError: a file of the source is malformed or missing.
         WriteError: ``destination`` cannot be written; what was there is there still.
     """
@@ -69,11 +72,7 @@ def quantize_int8(
     _check(source, destination, overwrite)
     with ExitStack() as stack:
         model = open_model_program(source, stack)
-        if any(op.kind == "moe" for op in model.program.ops):
-            raise UnsupportedError(
-                f"{source}: int8 weights of mixtures of experts are not written to files: load with precision='int8'"
-            )
-        if model.program.recurrent_specs:
+        if model.program.recurrent_specs or _reads_parts(model.program):
             raise UnsupportedError(
                 f"{source}: int8 weights of models with recurrent layers are not written to files: load with "
                 "precision='int8', or write Q8_0 from a GGUF file (quantize_gguf)"
@@ -108,50 +107,91 @@ def _check(source: Path, destination: Path, overwrite: bool) -> None:
         raise InvalidInputError(f"{destination}: the folder {destination.parent} does not exist")
 
 
+def _reads_parts(program: Program) -> bool:
+    """Whether a linear multiplies rows of a tensor, and not all of it."""
+    refs = {ref for op in program.ops for ref in op.weights.values()}
+    return any(not ref.is_stack and parse_rows(ref.sources[0]) is not None for ref in refs)
+
+
 def _holds_only_gguf(source: Path) -> bool:
     return not os.path.exists(source / "config.json") and only_gguf(source) is not None
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A weight of the source that is written.
+
+    Attributes:
+        source: the name of its tensor there, or of rows of one.
+        name: the name of its tensor in the new file.
+        shape: its shape.
+        form: how it is written.
+        has_range: whether its input has a calibrated range.
+    """
+
+    source: str
+    name: str
+    shape: tuple[int, ...]
+    form: FileForm
+    has_range: bool
 
 
 def _write(
     model: ModelProgram, calibration: Calibration | None, path: Path, on_tensor: Callable[[str], object]
 ) -> list[StoredTensor]:
-    forms = open_backend(precision="int8").file_forms(model.program, model.checkpoint)
-    used = {ref.sources[0]: ref for op in model.program.ops for ref in op.weights.values()}
-    refs = {name: ref for name, ref in used.items() if name in model.checkpoint}  # others are worked out at load
-    tensors: list[StoredTensor] = []
-    for name, ref in refs.items():
-        tensors += _tensors(name, ref, forms[ref], is_calibrated=calibration is not None)
+    matrices = list(_matrices(model, is_calibrated=calibration is not None))
+    tensors = [tensor for matrix in matrices for tensor in _tensors(matrix)]
     metadata = {"format": "pt", "lattice.precision": "int8", "lattice.version": __version__}
     if calibration is not None:
         metadata["lattice.calibration"] = calibration.as_metadata()
     with open(path, "wb") as file:  # in a folder that appears when it is complete
-        write_safetensors(file, tensors, _arrays(model.checkpoint, refs, forms, calibration, on_tensor), metadata)
+        write_safetensors(file, tensors, _arrays(model.checkpoint, matrices, calibration, on_tensor), metadata)
     return tensors
 
 
-def _tensors(name: str, ref: WeightRef, form: FileForm, *, is_calibrated: bool) -> list[StoredTensor]:
-    ranges = [StoredTensor(name + RANGE_SUFFIX, "F32", (2,))] if form.takes_range and is_calibrated else []
-    return [*form.file_tensors(name, ref.shape), *ranges]
+def _matrices(model: ModelProgram, *, is_calibrated: bool) -> Iterator[_Matrix]:
+    """Yield what is written; the matrices of a stack one by one, each with its scales.
+
+    Experts have no calibrated range: few rows of a text reach each of them.
+    """
+    forms = open_backend(precision="int8").file_forms(model.program, model.checkpoint)
+    used: dict[str, tuple[WeightRef, str, bool]] = {}
+    for op in model.program.ops:
+        for part, ref in op.weights.items():
+            used[ref.sources[0]] = ref, part, op.kind != "moe"
+    for name, (ref, part, is_observed) in used.items():
+        if name not in model.checkpoint:  # it is worked out at load
+            continue
+        has_range = is_calibrated and is_observed and forms[ref].takes_range
+        for number, matrix in enumerate(ref.matrices()):
+            source = matrix.sources[0]
+            target = single_name(source, part, number) if ref.is_stack else source
+            yield _Matrix(source, target, matrix.shape, forms[ref], has_range)
+
+
+def _tensors(matrix: _Matrix) -> list[StoredTensor]:
+    ranges = [StoredTensor(matrix.name + RANGE_SUFFIX, "F32", (2,))] if matrix.has_range else []
+    return [*matrix.form.file_tensors(matrix.name, matrix.shape), *ranges]
 
 
 def _arrays(
     checkpoint: Checkpoint,
-    refs: dict[str, WeightRef],
-    forms: Mapping[WeightRef, FileForm],
+    matrices: Iterable[_Matrix],
     calibration: Calibration | None,
     on_tensor: Callable[[str], object],
 ) -> Iterator[npt.NDArray[np.generic]]:
-    for name, ref in refs.items():
+    for matrix in matrices:
+        name = matrix.source
         if checkpoint.info(name).dtype == "I8":
             raise CheckpointError(f"{checkpoint.directory}: {name} is int8 already")
         weight = checkpoint.float32(name)
-        if weight.shape != ref.shape:
+        if weight.shape != matrix.shape:
             raise CheckpointError(
-                f"the model needs a tensor of shape {ref.shape}, the checkpoint has {name} {weight.shape}"
+                f"the model needs a tensor of shape {matrix.shape}, the checkpoint has {name} {weight.shape}"
             )
-        yield from forms[ref].file_arrays(weight, name)
-        if forms[ref].takes_range and calibration is not None:
+        yield from matrix.form.file_arrays(weight, name)
+        if matrix.has_range and calibration is not None:
             limits = calibration.range(name)
             yield np.array([limits.low, limits.high], np.float32)
         checkpoint.drop_pages(name)
-        on_tensor(name)
+        on_tensor(matrix.name)
