@@ -18,6 +18,7 @@ from lattice_inference.generate.common_steps import CommonSteps
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.engine_calls import EngineCalls
 from lattice_inference.generate.engine_config import EngineConfig, EngineStats
+from lattice_inference.generate.engine_forks import end_in_children
 from lattice_inference.generate.engine_request import EngineRequest, EngineStream
 from lattice_inference.generate.preparation import Preparation, Prompt
 from lattice_inference.generate.sampler import check_below
@@ -36,6 +37,8 @@ __all__ = ["Engine", "choice_seed"]
 Returned = TypeVar("Returned")
 
 CLOSED = "this engine is closed: make another one"
+
+FORKED = "this engine runs in the process that this one was forked from: make another one here"
 
 GOLDEN = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio: its multiples are far apart."""
@@ -61,7 +64,8 @@ class Engine:
     Each text, token and log-probability has the bits that :class:`Session` gives for the request alone.
 
     The engine owns a cache and a thread that runs the steps. All methods may be called from any thread. A request that
-    fails ends alone; the engine goes on. A context manager; :meth:`close` ends what still runs.
+    fails ends alone; the engine goes on. A context manager; :meth:`close` ends what still runs. A forked child has no such
+    thread: there the engine and its streams are closed.
 
     Args:
         model: made by :func:`load_model`.
@@ -120,6 +124,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="lattice-engine", daemon=True)
         self._thread.start()
         atexit.register(self.close)
+        end_in_children(self, self._lock)
 
     def submit(
         self,
@@ -284,6 +289,14 @@ class Engine:
     def _wake(self) -> None:
         with self._lock:
             self._has_work.notify()
+
+    def _end_in_child(self) -> None:
+        """Refuse what comes, and give readers an error; the cache's lock may be held by a thread that is gone."""
+        self._refusal, self._is_closed = self._refusal or FORKED, True
+        for request in self._requests.values():
+            request.error, request.is_ended = InvalidInputError(FORKED), True
+        self._requests.clear()
+        self._steps.room.sequences.clear()
 
     # What follows runs in the engine's thread. Only this thread touches generations and sequences.
 
