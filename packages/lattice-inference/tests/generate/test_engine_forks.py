@@ -11,7 +11,10 @@ import pytest
 from lattice_inference import Engine, EngineConfig, GenerateConfig
 from lattice_inference.errors import InvalidInputError
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no forks here")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no forks here"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+]
 
 LONG = GenerateConfig(max_new_tokens=100, temperature=1.0, seed=3, ignore_stop_tokens=True)
 

@@ -291,7 +291,10 @@ class Engine:
             self._has_work.notify()
 
     def _end_in_child(self) -> None:
-        """Refuse what comes, and give readers an error; the cache's lock may be held by a thread that is gone."""
+        """Refuse what comes, and give readers an error.
+
+        The cache stays, as a thread that is gone may hold its lock.
+        """
         self._refusal, self._is_closed = self._refusal or FORKED, True
         for request in self._requests.values():
             request.error, request.is_ended = InvalidInputError(FORKED), True

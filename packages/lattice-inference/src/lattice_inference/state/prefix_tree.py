@@ -161,7 +161,7 @@ class PrefixTree:
                 self._remove(next(iter(self._order.values())))
 
     def _grown(self, part: _Node | None, tokens: Tokens, page: int, parent: _Node) -> _Node:
-        """Return a new node; it takes the states of the leaf ``part``, whose page holds a part of its tokens."""
+        """Return a new node, which replaces the leaf ``part``: a page with fewer of the tokens."""
         states: dict[int, int] = {}
         if part is not None:
             states, part.states = part.states, {}
