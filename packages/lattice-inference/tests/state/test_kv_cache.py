@@ -268,39 +268,6 @@ def test_a_full_cache_forgets_what_nobody_uses_before_it_refuses():
         extend(third, [1])
 
 
-def test_more_of_a_page_that_a_rewound_fork_has_remembered():
-    cache = cache_of(4, prefix_bytes=1000)
-    first = cache.sequence()
-    extend(first, [0, 1])
-    second = first.fork()
-    second.rewind(1)
-    cache.remember(second)
-    cache.remember(first)
-    assert cache.remembered_pages == 1
-    first.close()
-    second.close()
-    assert cache.forgettable_pages == 1
-    with cache.start([0, 1, 2]) as again:
-        assert held(again) == [0, 1]
-
-
-def test_a_page_before_one_in_use_is_forgotten_too():
-    """Two sequences have run the same beginning, each in a page; the second one's end follows the first one's page."""
-    cache = cache_of(4, prefix_bytes=1000)
-    first, second = cache.sequence(), cache.sequence()
-    extend(first, range(4))
-    extend(second, range(8))
-    cache.remember(first)
-    cache.remember(second)
-    first.close()
-    assert (cache.free_pages, cache.forgettable_pages) == (1, 1)
-    extend(second, range(50, 58))
-    assert held(second) == [*range(8), *range(50, 58)]
-    assert cache.remembered_pages == 0
-    second.close()
-    assert cache.used_pages == 0
-
-
 def test_without_a_budget_nothing_is_remembered():
     cache = cache_of(4)
     sequence = cache.sequence()

@@ -190,12 +190,15 @@ class PrefixTree:
 
         A sequence may have run the page's tokens itself, and so hold another page in its place.
         """
-        branch = [next(node for node in self._order.values() if self._pool.holders(node.page) == 1)]
-        for node in branch:
-            branch.extend(node.children.values())
-        for node in reversed(branch):
-            self._remove(node)
+        self._remove_branch(next(node for node in self._order.values() if self._pool.holders(node.page) == 1))
         return True
+
+    def drop(self, page: int) -> bool:
+        """Drop a page and those after it; return False if the tree does not hold it."""
+        found = next((node for node in self._order.values() if node.page == page), None)
+        if found is not None:
+            self._remove_branch(found)
+        return found is not None
 
     def evict_state(self) -> bool:
         """Drop the least recently used recurrent state; return False if there is none."""
@@ -208,6 +211,13 @@ class PrefixTree:
         """Drop all pages."""
         while self._order:
             self._remove(next(iter(self._order.values())))
+
+    def _remove_branch(self, node: _Node) -> None:
+        branch = [node]
+        for each in branch:
+            branch.extend(each.children.values())
+        for each in reversed(branch):
+            self._remove(each)
 
     def _remove(self, node: _Node) -> None:
         assert node.parent is not None
