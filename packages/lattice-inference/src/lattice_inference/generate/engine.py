@@ -48,6 +48,9 @@ MOST_CHOICES = 128
 IDLE_SECONDS = 0.05
 """How long the thread waits when a plan has no rows although requests wait."""
 
+LOOK_SECONDS = 0.5
+"""How often a parked request is looked at: a stream that is dropped cannot wake the thread."""
+
 
 def choice_seed(seed: int, choice: int) -> int:
     """Return the seed of the draws of a request's choice; that of choice 0 is ``seed``."""
@@ -368,14 +371,13 @@ class Engine:
                 self._steps.scheduler.park(request.name)
 
     def _next_event(self) -> float | None:
-        """Return the seconds until a parked request has to end."""
+        """Return the seconds until a parked request may have to end."""
+        now = time.monotonic()
         times = [request.deadline for request in self._requests.values() if request.deadline is not None]
-        times += [
-            request.stalled_since + self.config.stall_timeout
-            for request in self._requests.values()
-            if request.stalled_since is not None
-        ]
-        return max(0.0, min(times) - time.monotonic()) if times else None
+        for request in self._requests.values():
+            if request.stalled_since is not None:
+                times.append(min(request.stalled_since + self.config.stall_timeout, now + LOOK_SECONDS))
+        return max(0.0, min(times) - now) if times else None
 
     def _note_news(self, request: EngineRequest) -> None:
         request.has_news.notify_all()

@@ -281,9 +281,9 @@ class KvCache:
         return self._adapter_named(adapter)
 
     def _needs_copy(self, page: int, missing: int) -> bool:
-        """Whether a sequence has to copy a shared page to write to it, with ``missing`` further pages.
+        """Whether a shared page has to be copied before a sequence writes to it.
 
-        If there is room for all but the copy, and only a remembered prefix holds the page too, the prefix is forgotten.
+        The sequence also takes ``missing`` further pages. If there is room for all but the copy, and only a remembered prefix holds the page too, the prefix is forgotten.
         """
         while self._pool.free <= missing and self._prefixes.evict():
             pass
