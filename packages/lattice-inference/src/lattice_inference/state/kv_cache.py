@@ -283,7 +283,8 @@ class KvCache:
     def _needs_copy(self, page: int, missing: int) -> bool:
         """Whether a shared page has to be copied before a sequence writes to it.
 
-        The sequence also takes ``missing`` further pages. If there is room for all but the copy, and only a remembered prefix holds the page too, the prefix is forgotten.
+        The sequence also takes ``missing`` further pages. If there is room for all but the copy, and only a remembered
+        prefix holds the page too, the prefix is forgotten.
         """
         while self._pool.free <= missing and self._prefixes.evict():
             pass
