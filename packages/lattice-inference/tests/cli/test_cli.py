@@ -378,3 +378,10 @@ def test_an_interrupt_before_a_command_is_known_is_one_line(capsys, monkeypatch)
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", Mock(side_effect=KeyboardInterrupt))
     assert main(["doctor"]) == 130
     assert capsys.readouterr().err == "lattice: interrupted\n"
+
+
+@pytest.mark.parametrize("command", ["tokenize", "inspect"])
+def test_a_model_in_the_home_of_a_user_that_does_not_exist_is_not_found(command, capsys):
+    text = ["a"] if command == "tokenize" else []
+    assert main([command, *(["--model"] if text else []), "~no-such-user/model", *text]) == 1
+    assert "no-such-user" in capsys.readouterr().err

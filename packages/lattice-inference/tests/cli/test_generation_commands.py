@@ -313,6 +313,7 @@ class TestChat:
             "/save",
             "/load /nowhere",
             "/save /no/where",
+            "/save ~no-such-user/here",
         ],
     )
     def test_a_command_that_cannot_be_is_told(self, lattice, chatting, typed, line):
@@ -320,6 +321,18 @@ class TestChat:
         status, out, err = lattice("chat", "--model", chatting)
         assert (status, out) == (2, "")
         assert err.startswith("lattice: error: ")
+
+    def test_at_a_terminal_an_error_of_a_message_ends_no_conversation(self, lattice, chatting, monkeypatch):
+        class Terminal(io.StringIO):
+            def isatty(self):
+                return True
+
+        lines = "One?\n/set speculate mtp\nTwo?\n/set speculate null\nThree?\n/history\n"
+        monkeypatch.setattr(sys, "stdin", Terminal(lines))
+        status, out, err = lattice("chat", "--model", chatting, "--temperature", "0")
+        assert (status, out.count("Yes, 😀.")) == (0, 2)
+        assert "lattice: speculate='mtp' needs" in err
+        assert "user: One?\nassistant: Yes, 😀.\nuser: Three?\n" in err
 
     def test_variables_are_json_or_text(self, lattice, tmp_path):
         template = "{{ messages[-1].content }}{% if long is true %}L{% endif %}{{ style }}"

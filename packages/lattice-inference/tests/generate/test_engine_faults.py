@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import signal
 import threading
+import time
 import tracemalloc
 from functools import partial
 
@@ -22,6 +23,8 @@ from lattice_inference.errors import (
     TextTooLongError,
     UnsupportedError,
 )
+from lattice_inference.generate import engine as engine_module
+from lattice_inference.generate import engine_request
 from lattice_inference.generate.ngram_drafts import NgramDrafts
 from lattice_inference.generate.result import FinishReason
 from tiny_decoders import write_drawn_model
@@ -57,6 +60,16 @@ def nothing_is_held(engine):
 def read_while(thread, stream):
     thread.start()
     stream.finish()
+
+
+class Clock:
+    """Stands for the module ``time``."""
+
+    def __init__(self):
+        self.now = 1.0
+
+    def monotonic(self):
+        return self.now
 
 
 class Gate:
@@ -269,6 +282,30 @@ class TestReaders:
             assert slow.result.finish_reason is FinishReason.CANCELLED
             assert slow.result.token_ids == expected("ab", LONG).token_ids[: len(slow.result.token_ids)]
             assert "".join(piece.text for piece in slow) == slow.result.text
+            assert nothing_is_held(engine)
+
+    def test_a_slow_reader_keeps_its_request(self, drawn_model, expected, monkeypatch):
+        """Its reads are nine seconds apart, and an outbox takes several of them to become half empty."""
+        clock = Clock()
+        monkeypatch.setattr(engine_module, "time", clock)
+        monkeypatch.setattr(engine_request, "time", clock)
+        with Engine(drawn_model, EngineConfig(outbox_pieces=8, stall_timeout=10)) as engine:
+            slow, pieces = engine.submit("ab", LONG), []
+            while len(pieces) < 40:
+                while not engine.stats().parked:
+                    time.sleep(0.001)
+                for _ in range(4):
+                    clock.now += 9
+                    pieces.append(next(slow))
+            assert [piece.token_id for piece in pieces] == list(expected("ab", LONG).token_ids[:40])
+
+    def test_a_parked_stream_that_is_dropped_ends_its_request(self, drawn_model):
+        with Engine(drawn_model, EngineConfig(outbox_pieces=4, stall_timeout=1e6)) as engine:
+            slow = engine.submit("ab", LONG)
+            while not engine.stats().parked:
+                time.sleep(0.001)
+            del slow
+            assert engine.drain(60)
             assert nothing_is_held(engine)
 
     def test_a_deadline_ends_a_request(self, gate):

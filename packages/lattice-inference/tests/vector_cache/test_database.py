@@ -459,6 +459,9 @@ def test_the_default_folder_is_the_environments(monkeypatch: pytest.MonkeyPatch,
     assert VectorCache().folder == tmp_path
     monkeypatch.setenv("LATTICE_VECTOR_CACHE", "  ")
     assert default_cache_folder() == Path("~/.lattice/cache").expanduser()
+    monkeypatch.setenv("LATTICE_VECTOR_CACHE", "~no-such-user/here")
+    with pytest.raises(InvalidInputError, match=r"~no-such-user/here.*LATTICE_VECTOR_CACHE"):
+        default_cache_folder()
 
 
 def test_a_cache_that_is_made_and_not_used_leaves_no_trace(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from lattice_inference.cli.generation_options import (
     result_as_json,
     session_config,
 )
-from lattice_inference.errors import InvalidInputError
+from lattice_inference.errors import InvalidInputError, LatticeError
 from lattice_inference.generate.chat import Chat
 from lattice_inference.generate.session import Session
 
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
                     break
                 if message is not None:
                     _answer(chat, message, options)
-            except InvalidInputError as error:  # of this message: the conversation goes on
+            except LatticeError as error:  # of this message: the conversation goes on
                 if not talks:
                     raise
                 print(f"lattice: {error}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -133,4 +134,4 @@ class ChatCommands:
     def _path(self, name: str) -> Path:
         if not name:
             raise InvalidInputError("the command needs a file's name")
-        return Path(name).expanduser()
+        return Path(os.path.expanduser(name))

@@ -17,7 +17,7 @@ def model_path(name: str) -> Path:
     Raises:
         ModelNotFoundError, InvalidInputError, DownloadError: as :func:`lattice_inference.files.hub.find_model` says.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if os.path.isfile(path):
         return path
     if not os.path.isdir(path):

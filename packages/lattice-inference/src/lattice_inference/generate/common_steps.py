@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CommonSteps"]
 
+NO_ROOM = (
+    "the cache has no room for this request's next tokens beside what other contexts hold: reset() or close() those, or "
+    "raise cache_tokens"
+)
+
 
 class CommonSteps:
     """Runs requests in common steps: plan, draft, run, note what came.
@@ -146,7 +151,7 @@ class CommonSteps:
             failures.clear()
             step = self.scheduler.plan(drafts={name: len(ids) for name, ids in drafts.items()})
             for name in step.failed:
-                self.end(self.requests[name], CacheFullError("the cache has no room for this request's next tokens"))
+                self.end(self.requests[name], CacheFullError(NO_ROOM))
             for name in step.preempted:
                 self._free_followers(name)
             begun, self._begun = [*self._begun, *step.started], []

@@ -77,7 +77,7 @@ class GenerateConfig:
             are an error for a model that has none. Tokens, text and log-probabilities have the same bits as without it.
         verify: ``"exact"``, or ``"distribution"`` for a draft model: a drafted token is kept by rejection sampling
             (Leviathan et al. 2023, arXiv 2211.17192). Tokens then have the same probabilities as without drafts, but are
-            other ones for the same seed.
+            other ones for the same seed. In batches and engines they also depend on which drafts find room.
 
     Raises:
         InvalidInputError: a value out of its range or of the wrong type.

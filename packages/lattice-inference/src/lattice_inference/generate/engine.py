@@ -18,6 +18,7 @@ from lattice_inference.generate.common_steps import CommonSteps
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.engine_calls import EngineCalls
 from lattice_inference.generate.engine_config import EngineConfig, EngineStats
+from lattice_inference.generate.engine_forks import end_in_children
 from lattice_inference.generate.engine_request import EngineRequest, EngineStream
 from lattice_inference.generate.preparation import Preparation, Prompt
 from lattice_inference.generate.sampler import check_below
@@ -37,6 +38,8 @@ Returned = TypeVar("Returned")
 
 CLOSED = "this engine is closed: make another one"
 
+FORKED = "this engine runs in the process that this one was forked from: make another one here"
+
 GOLDEN = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio: its multiples are far apart."""
 
@@ -44,6 +47,9 @@ MOST_CHOICES = 128
 
 IDLE_SECONDS = 0.05
 """How long the thread waits when a plan has no rows although requests wait."""
+
+LOOK_SECONDS = 0.5
+"""How often a parked request is looked at: a stream that is dropped cannot wake the thread."""
 
 
 def choice_seed(seed: int, choice: int) -> int:
@@ -61,7 +67,8 @@ class Engine:
     Each text, token and log-probability has the bits that :class:`Session` gives for the request alone.
 
     The engine owns a cache and a thread that runs the steps. All methods may be called from any thread. A request that
-    fails ends alone; the engine goes on. A context manager; :meth:`close` ends what still runs.
+    fails ends alone; the engine goes on. A context manager; :meth:`close` ends what still runs. A forked child has no such
+    thread: there the engine and its streams are closed.
 
     Args:
         model: made by :func:`load_model`.
@@ -120,6 +127,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="lattice-engine", daemon=True)
         self._thread.start()
         atexit.register(self.close)
+        end_in_children(self, self._lock)
 
     def submit(
         self,
@@ -285,6 +293,17 @@ class Engine:
         with self._lock:
             self._has_work.notify()
 
+    def _end_in_child(self) -> None:
+        """Refuse what comes, and give readers an error.
+
+        The cache stays, as a thread that is gone may hold its lock.
+        """
+        self._refusal, self._is_closed = self._refusal or FORKED, True
+        for request in self._requests.values():
+            request.error, request.is_ended = InvalidInputError(FORKED), True
+        self._requests.clear()
+        self._steps.room.sequences.clear()
+
     # What follows runs in the engine's thread. Only this thread touches generations and sequences.
 
     def _run(self) -> None:
@@ -352,14 +371,13 @@ class Engine:
                 self._steps.scheduler.park(request.name)
 
     def _next_event(self) -> float | None:
-        """Return the seconds until a parked request has to end."""
+        """Return the seconds until a parked request may have to end."""
+        now = time.monotonic()
         times = [request.deadline for request in self._requests.values() if request.deadline is not None]
-        times += [
-            request.stalled_since + self.config.stall_timeout
-            for request in self._requests.values()
-            if request.stalled_since is not None
-        ]
-        return max(0.0, min(times) - time.monotonic()) if times else None
+        for request in self._requests.values():
+            if request.stalled_since is not None:
+                times.append(min(request.stalled_since + self.config.stall_timeout, now + LOOK_SECONDS))
+        return max(0.0, min(times) - now) if times else None
 
     def _note_news(self, request: EngineRequest) -> None:
         request.has_news.notify_all()

@@ -30,7 +30,7 @@ class EngineConfig:
         prefix_bytes: the most bytes of remembered prompts and texts. They lie in pages that no request needs.
         sequences: how many requests run at once, at most, for a model with recurrent layers. 1 to 4,096.
         outbox_pieces: how many unread pieces a stream holds before its request is parked. 1 to 2**20.
-        stall_timeout: after how many seconds of parking a request is cancelled.
+        stall_timeout: after how many seconds without a read a parked request is cancelled.
         use_model_config: as in :class:`SessionConfig`.
         special_tokens_in_text: as in :class:`SessionConfig`.
 

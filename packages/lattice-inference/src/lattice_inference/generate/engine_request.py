@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
@@ -45,7 +46,7 @@ class EngineRequest:
         follows: whether it waits until they have been computed.
         decodes: whether a token is chosen in every step.
         outbox: the unread pieces.
-        stalled_since: when it was parked because its outbox was full.
+        stalled_since: while it is parked because its outbox was full: when that began, or its last read.
         is_cancelled: whether it shall end. The reader sets it without the lock.
         is_ended: whether nothing more comes.
         error: why it failed.
@@ -130,6 +131,7 @@ class EngineRequest:
         if self.outbox:
             piece = self.outbox.popleft()
             if self.stalled_since is not None:
+                self.stalled_since = time.monotonic()  # a slow reader is not one that has left
                 self.wake()
             return piece
         if self.error is not None:

@@ -49,7 +49,7 @@ class Taker(NamedTuple):
 
 
 class Generation:
-    """Generates tokens after ``sequence`` and ``pending``; :func:`advance` runs the steps.
+    """Generates tokens after ``sequence`` and ``pending``; :func:`run_step` runs them.
 
     A chosen token is run only when another token is wanted after it, so the last one never is. Until then it is in
     ``pending``. A stop token stays there too.
@@ -318,52 +318,34 @@ class Generation:
         return StreamPiece(text) if text else None
 
 
-def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_tokens: int) -> list[list[StreamPiece]]:
-    """Run one step for all generations that have not ended, and return each one's new pieces.
+def advance(model: CausalLanguageModel, generation: Generation, most_tokens: int) -> list[StreamPiece]:
+    """Run one step of a generation and return the new pieces.
 
-    Every generation with one pending token takes part. The prompts share the rest of ``most_tokens`` in order, so a
-    step is bounded for prompts of any length. Drafts come on top of it. A single generation with logits of an earlier step
-    takes one token from them and runs no step, so it can be ended between any two tokens.
+    A step runs at most ``most_tokens`` of the context, so it is bounded for a prompt of any length. Drafts come on top of
+    them. If an earlier step has logits left, one token is taken from them and no step is run, so the generation can be
+    ended between any two tokens.
     """
-    pieces: list[list[StreamPiece]] = []
-    left = most_tokens
-    company = 0
-    for generation in generations:
-        piece = generation.check()
-        pieces.append([] if piece is None else [piece])
-        if generation.speculation is not None and generation.finish_reason is None:
-            taken = (generation.take_ahead() or []) if len(generations) == 1 else generation.take_all_ahead()
-            pieces[-1] += taken
-            if taken and len(generations) == 1:
-                return pieces
-        is_decoding = generation.finish_reason is None and len(generation.pending) == 1
-        left -= is_decoding
-        company += is_decoding
-    left = max(1, left)
-    takers: list[Taker] = []
-    for index, generation in enumerate(generations):
-        if generation.finish_reason is not None:
-            continue
-        count = len(generation.pending) if len(generation.pending) == 1 else min(len(generation.pending), left)
-        if count == 0:
-            continue
-        if len(generation.pending) > 1:
-            left -= count
-        is_last = count == len(generation.pending)
-        drafts = generation.draft(company) if is_last and generation.speculation is not None else []
-        takers.append(Taker(index, generation, count, is_last, drafts))
-    if not takers:
-        return pieces
+    last = generation.check()
+    if generation.finish_reason is not None:
+        return _given(last)
+    if generation.speculation is not None:
+        taken = generation.take_ahead()
+        if taken is not None:
+            return taken
+    count = min(len(generation.pending), most_tokens)
+    is_last = count == len(generation.pending)
+    taker = Taker(0, generation, count, is_last, generation.draft(company=1) if is_last else [])
     try:
-        chosen = run_step(model, takers)
+        chosen = run_step(model, [taker])
     except (NonFiniteError, CacheFullError):
-        if not any(taker.drafts for taker in takers):
+        if not taker.drafts:
             raise
         # a draft may have caused it, and without drafts the text would go on
-        chosen = run_step(model, without_drafts(takers))
-    for taker, logits, choice in chosen:
-        taker.generation.remember_prompt()
-        pieces[taker.place] += taker.generation.take(logits, choice)
+        chosen = run_step(model, without_drafts([taker]))
+    pieces: list[StreamPiece] = []
+    for _, logits, choice in chosen:
+        generation.remember_prompt()
+        pieces += generation.take(logits, choice)
     return pieces
 
 

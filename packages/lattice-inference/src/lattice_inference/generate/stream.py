@@ -49,7 +49,7 @@ class Steps:
         with self._turn.waited():
             while not self.ready and self.generation.finish_reason is None and not is_left():
                 try:
-                    (pieces,) = advance(self._model, [self.generation], self._chunk_tokens)
+                    pieces = advance(self._model, self.generation, self._chunk_tokens)
                 except Exception:
                     self.generation.cancel()
                     self.tell(None)

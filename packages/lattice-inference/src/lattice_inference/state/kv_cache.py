@@ -280,6 +280,16 @@ class KvCache:
             raise InvalidInputError("this cache belongs to no model that has adapters: use model.open_cache()")
         return self._adapter_named(adapter)
 
+    def _needs_copy(self, page: int, missing: int) -> bool:
+        """Whether a shared page has to be copied before a sequence writes to it.
+
+        The sequence also takes ``missing`` further pages. If there is room for all but the copy, and only a remembered
+        prefix holds the page too, the prefix is forgotten.
+        """
+        while self._pool.free <= missing and self._prefixes.evict():
+            pass
+        return not (self._pool.free == missing and self._pool.holders(page) == 2 and self._prefixes.drop(page))
+
     def _take(self, count: int) -> list[int]:
         """Return ``count`` pages; forget remembered pages if too few are free."""
         with self._lock:
@@ -492,6 +502,8 @@ class CachedSequence:
     def _take_pages(self, missing: int, shared: int | None) -> None:
         """Append ``missing`` pages, and replace the page at index ``shared`` by a copy."""
         with self.cache._lock:
+            if shared is not None and not self.cache._needs_copy(self._pages[shared], missing):
+                shared = None
             fresh = self.cache._take(missing + (shared is not None))
             if shared is not None:
                 # the page's first tokens belong to this sequence too, and other holders need the page unchanged

@@ -138,15 +138,10 @@ class PrefixTree:
                 if place < len(node.ascending) and node.ascending[place][: len(tokens)] == tokens:
                     path.append(node.children[node.ascending[place]])  # a page holds these tokens and more
                     break
-                child = _Node(tokens, self._pool.share(page), node)
-                self._pool.watch(page)
+                part: _Node | None = None
                 if place and node.ascending[place - 1] == tokens[: len(node.ascending[place - 1])]:
-                    other = node.children[node.ascending[place - 1]]
-                    for seen, slot in other.states.items():
-                        child.states[seen] = slot
-                        self._states[slot] = child, seen
-                    other.states = {}
-                    self._remove(other)  # a leaf whose page holds a part of these tokens
+                    part = node.children[node.ascending[place - 1]]
+                child = self._grown(part, tokens, page, node)
                 node.children[tokens] = child
                 insort(node.ascending, tokens)
                 self._order[id(child)] = child
@@ -165,10 +160,22 @@ class PrefixTree:
             else:
                 self._remove(next(iter(self._order.values())))
 
-    def evict(self) -> bool:
-        """Drop the least recently used leaf that only the tree holds; return False if there is none.
+    def _grown(self, part: _Node | None, tokens: Tokens, page: int, parent: _Node) -> _Node:
+        """Return a new node, which replaces the leaf ``part``: a page with fewer of the tokens."""
+        states: dict[int, int] = {}
+        if part is not None:
+            states, part.states = part.states, {}
+            self._remove(part)  # first, as its page may be the same one
+        child = _Node(tokens, self._pool.share(page), parent, states=states)
+        for seen, slot in states.items():
+            self._states[slot] = child, seen
+        self._pool.watch(page)
+        return child
 
-        Those that others hold too count as used now, so the next call need not look at them again.
+    def evict(self) -> bool:
+        """Drop the least recently used page that only the tree holds; return False if there is none.
+
+        Leaves go first. Those that others hold too count as used now, so the next call need not look at them again.
         """
         for _ in range(len(self._order) if self._pool.idle else 0):
             node = next(iter(self._order.values()))
@@ -176,7 +183,22 @@ class PrefixTree:
                 self._remove(node)
                 return True
             self._touch(node)
-        return False
+        return bool(self._pool.idle) and self._evict_inner()
+
+    def _evict_inner(self) -> bool:
+        """Drop a page that only the tree holds, and the pages after it, which sequences hold too.
+
+        A sequence may have run the page's tokens itself, and so hold another page in its place.
+        """
+        self._remove_branch(next(node for node in self._order.values() if self._pool.holders(node.page) == 1))
+        return True
+
+    def drop(self, page: int) -> bool:
+        """Drop a page and those after it; return False if the tree does not hold it."""
+        found = next((node for node in self._order.values() if node.page == page), None)
+        if found is not None:
+            self._remove_branch(found)
+        return found is not None
 
     def evict_state(self) -> bool:
         """Drop the least recently used recurrent state; return False if there is none."""
@@ -189,6 +211,13 @@ class PrefixTree:
         """Drop all pages."""
         while self._order:
             self._remove(next(iter(self._order.values())))
+
+    def _remove_branch(self, node: _Node) -> None:
+        branch = [node]
+        for each in branch:
+            branch.extend(each.children.values())
+        for each in reversed(branch):
+            self._remove(each)
 
     def _remove(self, node: _Node) -> None:
         assert node.parent is not None
