@@ -115,9 +115,7 @@ def _sorted_keys(
     return parts, whole, unknown
 
 
-def _check_targets(
-    parts: dict[str, dict[str, str]], whole: dict[str, str], config: PeftConfig, path: Path
-) -> None:
+def _check_targets(parts: dict[str, dict[str, str]], whole: dict[str, str], config: PeftConfig, path: Path) -> None:
     """Refuse pairs of modules that are not targets, and targets without a pair.
 
     PEFT adapts no module that is saved whole, is excluded, or is in another layer than those to transform.
