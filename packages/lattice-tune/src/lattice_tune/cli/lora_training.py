@@ -92,6 +92,7 @@ def _open(options: argparse.Namespace, config: LoraConfig, training: LoraTrainin
         training,
         objective=options.objective,
         prompt=options.prompt,
+        pooling=options.pooling,
         keep=options.keep,
         activations=options.activations,
         threads=options.threads,

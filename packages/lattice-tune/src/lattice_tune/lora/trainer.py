@@ -51,6 +51,7 @@ __all__ = ["LoraResult", "LoraTrainer"]
 Keep = Literal["all", "products", "layers"]
 Activations = Literal["float32", "bfloat16"]
 Backend = Literal["cpu", "reference"]
+Pooling = Literal["cls", "mean", "last"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ class LoraTrainer:
             (``anchor``, ``positive``, ``negative``), ``"classification"`` (``text``, ``label``). For a cross-encoder
             ``"bce"`` (a ``score`` from 0 to 1) or ``"ce"`` (a ``label``) of ``sentence1`` and ``sentence2``.
         prompt: put before every text of an encoder.
+        pooling: how an encoder's tokens become one vector, ``"cls"``, ``"mean"`` or ``"last"``; by default what its files
+            state.
         keep: what the forward pass keeps: ``"all"``, ``"products"``, or ``"layers"`` (least memory). It changes no bit.
         activations: multiply float32 rows, or rows rounded to bfloat16.
         backend: ``"cpu"``, or ``"reference"``: NumPy, to compare with.
@@ -106,6 +109,7 @@ class LoraTrainer:
         *,
         objective: ObjectiveName = "tokens",
         prompt: str = "",
+        pooling: Pooling | None = None,
         keep: Keep = "products",
         activations: Activations = "float32",
         backend: Backend = "cpu",
@@ -120,6 +124,7 @@ class LoraTrainer:
         choice(objective, "objective", get_args(ObjectiveName))
         self.objective: ObjectiveName = objective
         self._prompt = text_of(prompt, "prompt")
+        self._pooling = pooling
         self._activations = activations
         files = find_model(model)
         has_config = not files.directory.is_dir() or (files.directory / "config.json").exists()
@@ -134,6 +139,7 @@ class LoraTrainer:
             rank=self.config.rank,
             scaling=self.config.scale,
             loss="tokens" if causal else "scores" if objective in ("bce", "ce") else "vectors",
+            pooling=pooling,
             keep=keep,
             activations=activations,
             backend=backend,
@@ -414,7 +420,7 @@ class LoraTrainer:
             reader = TokenReader.of_model(self.path, self.training.max_tokens)
             found = reader.read(rows_of(source, name))
             return found.examples, found.truncated
-        texts = TextReader(self.path, self.objective, self.training.max_tokens, prompt=self._prompt)
+        texts = TextReader(self.path, self.objective, self.training.max_tokens, prompt=self._prompt, pooling=self._pooling)
         return texts.read(list(rows_of(source, name))), 0
 
     def _label_names(self, examples: list[Any]) -> tuple[str, ...] | None:
@@ -446,6 +452,8 @@ class LoraTrainer:
     def _identity(self, examples: str) -> CheckpointIdentity:
         training = replace(self.training, checkpoint_interval=None).to_dict()
         told = [self.config.to_dict(), training, self.objective, self._prompt, self._activations, self._labels]
+        if self._pooling is not None:
+            told.append(self._pooling)
         if self._start is not None:
             told += [self._start[0].sha256, _head_digest(self._start[1])]
         settings = blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
