@@ -300,6 +300,43 @@ def test_tensors_that_do_not_fit_are_refused(tmp_path, tensors, error, message):
         load_adapter_file(write(tmp_path / "adapter", tensors=tensors))
 
 
+@pytest.mark.parametrize(
+    ("fields", "tensors"),
+    [
+        # an "all-linear" of a RoBERTa classifier: PEFT lists the head's linears, and saves the head whole
+        (
+            {"target_modules": ["q_proj", "v_proj", "out_proj"], "modules_to_save": ["classifier"]},
+            {"base_model.model.classifier.out_proj.weight": np.ones((2, 8), np.float32)},
+        ),
+        (
+            {"target_modules": ["q_proj", "v_proj", "lm_head"], "modules_to_save": ["lm_head"]},
+            {"base_model.model.lm_head.weight": np.ones((2, 8), np.float32)},
+        ),
+        ({"target_modules": ["q_proj", "v_proj", "layers.7.mlp.up_proj"], "layers_to_transform": [0, 1, 2]}, {}),
+        ({"target_modules": ["q_proj", "v_proj", "up_proj"], "exclude_modules": ["up_proj"]}, {}),
+    ],
+)
+def test_targets_that_peft_leaves_out_need_no_pair(tmp_path, fields, tensors):
+    directory = write(tmp_path / "adapter", tensors=lambda known: known | tensors, **fields)
+    assert len(load_adapter_file(directory).sites) == 6
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"target_modules": ["q_proj", "v_proj", "up_proj"]},
+        {"target_modules": ["q_proj", "v_proj", "up_proj"], "layers_to_transform": [0, 1, 2]},
+        {"target_modules": ["q_proj", "v_proj", "layers.0.mlp.up_proj"], "layers_to_transform": [0, 1, 2]},
+        {"target_modules": ["q_proj", "v_proj", "up_proj"], "exclude_modules": ["down_proj"]},
+    ],
+)
+def test_other_targets_need_one(tmp_path, fields):
+    with pytest.raises(
+        CheckpointError, match=r"no pair for \(1\): .*up_proj\. Remedy: if the base has no such modules"
+    ):
+        load_adapter_file(write(tmp_path / "adapter", **fields))
+
+
 def test_files_that_are_missing_or_damaged_are_refused(tmp_path, drawn_adapter):
     with pytest.raises(ModelNotFoundError, match="no such file"):
         load_adapter_file(tmp_path / "nowhere")

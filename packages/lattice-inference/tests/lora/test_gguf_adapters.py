@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import gguf
 import numpy as np
 import pytest
@@ -130,6 +133,21 @@ def test_unmerging_a_gguf_model_gives_it_back(llama_gguf, drawn_adapter, tmp_pat
     unmerge(tmp_path / "merged.gguf", adapter, tmp_path / "back.gguf")
     with open_gguf(llama_gguf) as before, open_gguf(tmp_path / "back.gguf") as after:
         assert all(np.abs(before.float32(name) - after.float32(name)).max() <= 1e-7 for name in before.names())
+
+
+def test_neither_the_base_nor_the_adapter_is_overwritten(llama_gguf, drawn_adapter, tmp_path):
+    adapter = load_adapter_file(drawn_adapter("llama"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    base = Path(shutil.copyfile(llama_gguf, folder / "base.gguf"))
+    file = save_gguf(adapter, tmp_path / "adapter.gguf", base=base)
+    kept = {path: path.read_bytes() for path in (base, file)}
+    for place in (base, folder):  # a directory with one GGUF file in it is a base, too
+        with pytest.raises(InvalidInputError, match="is the source itself"):
+            save_gguf(adapter, base, base=place, overwrite=True)
+    with pytest.raises(InvalidInputError, match="is the source itself"):
+        merge_adapter(base, load_adapter_file(file), file, overwrite=True)
+    assert {path: path.read_bytes() for path in kept} == kept
 
 
 def test_rows_in_another_order_are_neither_blended_nor_written_for_others(drawn_base, drawn_adapter, tmp_path):

@@ -9,9 +9,10 @@ import weakref
 import numpy as np
 import pytest
 
+from drawn_checkpoints import write_directory
 from lattice_inference import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.training import Dropout, Noise, open_training_program
-from training_cases import RANK, drawn_batch
+from training_cases import RANK, base_case, drawn_batch
 
 REFERENCE = {"backend": "reference"}
 
@@ -52,6 +53,26 @@ def test_sites_are_named_by_the_ends_of_their_paths(open_case):
             names(sites)
     with pytest.raises(UnsupportedError, match=r"lm_head\.weight is the output matrix"):
         names(["lm_head"])
+
+
+@pytest.mark.parametrize(
+    ("base", "loss", "query"),
+    [
+        # PEFT and sentence-transformers adapt AutoModel, whatever class wrote the file
+        ("camembert", "vectors", "encoder.layer.0.attention.self.query"),
+        ("cross-encoder-bert", "scores", "bert.encoder.layer.0.attention.self.query"),
+        ("cross-encoder-bert", "vectors", "encoder.layer.0.attention.self.query"),
+        ("cross-encoder-xlm-roberta", "scores", "roberta.encoder.layer.0.attention.self.query"),
+        ("qwen3", "vectors", "layers.0.self_attn.q_proj"),
+        ("qwen3", "tokens", "model.layers.0.self_attn.q_proj"),
+    ],
+)
+def test_sites_have_the_paths_of_the_class_that_transformers_loads(tmp_path, base, loss, query):
+    directory = write_directory(tmp_path / "base", base_case(base))
+    pooling = {"pooling": "mean"} if loss == "vectors" else {}
+    with open_training_program(directory, sites="all-linear", rank=2, scaling=1.0, loss=loss, **pooling) as program:
+        assert query in {site.name for site in program.sites}
+        program.write_factors(query, *program.read_factors(query))
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,23 @@ def test_a_bad_csv_row_is_an_error_that_names_its_line(tmp_path: Path, content: 
         list(Dataset.open(tmp_path / "data.csv"))
 
 
+def test_long_csv_fields_are_read(tmp_path: Path) -> None:
+    """The csv module's limit, 131,072 characters, is not ours."""
+    vector = json.dumps([0.123456789012345] * 10_000)
+    (tmp_path / "data.csv").write_text(f'text,vector\n{"word " * 40_000},"{vector}"\n')
+    (example,) = Dataset.open(tmp_path / "data.csv")
+    assert example.text is not None
+    assert len(example.text) == 200_000
+    assert example.vector is not None
+    assert example.vector.size == 10_000
+
+
+def test_the_line_of_an_open_quote_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text('text,label\na,b\n"c,d\ne,f\n')
+    with pytest.raises(DatasetError, match=r"data\.csv:4: .*is a quote of line 3 not closed\?"):
+        list(Dataset.open(tmp_path / "data.csv"))
+
+
 def test_rows_after_a_bad_csv_row_are_read(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_bytes(b'text,label\na,b,c\n\xff,x\n"a"b,c\ngood,x\n')
     data = Dataset.open(tmp_path / "data.csv", config=DatasetConfig(on_error="skip"))

@@ -17,7 +17,15 @@ import numpy as np
 import pytest
 
 from lattice_inference import LoraAdapter, WriteError, load_adapter_file
-from lattice_tune import CheckpointError, LoraCheckpoint, LoraConfig, LoraTrainer, LoraTrainingConfig, TrainingError
+from lattice_tune import (
+    CheckpointError,
+    InvalidInputError,
+    LoraCheckpoint,
+    LoraConfig,
+    LoraTrainer,
+    LoraTrainingConfig,
+    TrainingError,
+)
 from lattice_tune.cli import main
 from lattice_tune.lora.loop import CHECKPOINT_FILE, METRICS_FILE
 from lattice_tune.lora.metrics_file import MetricsFile
@@ -159,6 +167,21 @@ def test_the_folder_of_an_adapter_is_replaced_only_when_asked(folder: Path, caps
     assert load_adapter_file("adapter").sha256 == before
     assert train("--epochs", "2", "--overwrite", capsys=capsys)[0] == 0
     assert load_adapter_file("adapter").sha256 != before
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_training(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("there.gguf").write_bytes(b"something else")
+    for place in ("there.gguf", "no/folder.gguf"):
+        status, out, err = train("--gguf", place, "--folder", "work", capsys=capsys)
+        assert (status, out) == (2, "")
+        assert place.partition("/")[0] in err
+    assert not Path("work").exists()
+    with LoraTrainer("model", LoraConfig(rank=2)) as trainer, pytest.raises(InvalidInputError, match="there"):
+        trainer.save("adapter", gguf="there.gguf")
+    assert not Path("adapter").exists()
+    assert Path("there.gguf").read_bytes() == b"something else"
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lattice_inference import GenerateConfig, Session, load_adapter_file, load_model, perplexity
+from lattice_inference import GenerateConfig, LoraAdapter, Session, load_adapter_file, load_model, perplexity
 from lattice_inference.lora import LoraHook, in_row_order
 from lattice_tune import (
     CheckpointError,
@@ -345,6 +345,19 @@ def test_an_adapter_can_be_trained_further(decoder: Path) -> None:
         made.load(trained)
     with trainer(decoder, targets=("q_proj",)) as made, pytest.raises(InvalidInputError, match="differ in 12 linears"):
         made.load(trained)
+
+
+def test_an_adapter_of_any_scale_comes_back_from_its_file(decoder: Path, tmp_path: Path) -> None:
+    """alpha / rank of the file is one bit off alpha / sqrt(rank)."""
+    with trainer(decoder, rank=5, alpha=16, rank_stabilized=True) as made:
+        stored = load_adapter_file(made.save(tmp_path / "adapter"))
+        assert {site.scale for site in stored.sites.values()} != {made.config.scale}
+        prefixed = LoraAdapter({name.removeprefix("model."): site for name, site in stored.sites.items()})
+        for adapter in (stored, prefixed):
+            made.load(adapter)
+            assert made.sites == tuple(stored.sites)
+    with trainer(decoder, rank=5, alpha=16.0001) as made, pytest.raises(InvalidInputError, match="and scale 7"):
+        made.load(stored)
 
 
 def test_a_training_from_an_adapter_is_resumed_from_that_adapter_only(decoder: Path, tmp_path: Path) -> None:

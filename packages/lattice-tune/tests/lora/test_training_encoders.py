@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from drawn_checkpoints import write_directory
+from lattice_inference import InvalidInputError as InferenceInputError
 from lattice_inference import load_cross_encoder, load_encoder
 from lattice_tune import (
     CheckpointError,
@@ -27,6 +29,7 @@ from lattice_tune import (
     load_head,
 )
 from lattice_tune.lora.head import HEAD_FILE
+from lattice_tune.lora.losses import cosent_loss
 
 INFERENCE_DATA = Path(__file__).parents[3] / "lattice-inference" / "tests" / "data"
 PAIRS = [
@@ -81,6 +84,27 @@ def test_every_objective_is_learned(models: dict[str, Path], objective: str) -> 
         assert found.accuracy is not None
         assert found.accuracy >= 0.75
     assert result.metrics.history[-1].val_accuracy == pytest.approx(found.quality)
+
+
+def test_the_pooling_of_a_model_whose_files_state_none_is_named(tiny_encoder: Path, tmp_path: Path) -> None:
+    plain = Path(shutil.copytree(tiny_encoder, tmp_path / "plain"))
+    (plain / "modules.json").unlink()
+    with trainer(plain, "cosent") as made, pytest.raises(DatasetError, match="pass pooling='cls', 'mean' or 'last'"):
+        made.train(ROWS["cosent"])
+    losses = {}
+    for pooling in ("cls", "mean"):
+        with LoraTrainer(plain, LoraConfig(rank=4), SHORT, objective="cosent", pooling=pooling) as made:  # type: ignore[arg-type]
+            losses[pooling] = made.train(ROWS["cosent"], folder=tmp_path / "work").losses
+            made.save(tmp_path / pooling)
+            found = made.evaluate(ROWS["cosent"])
+        with load_encoder(plain, pooling=pooling) as encoder:  # type: ignore[arg-type]
+            encoder.load_adapter(tmp_path / pooling, "a")
+            first, second = (encoder.encode(texts, adapter="a").vectors for texts in zip(*PAIRS, strict=True))
+        assert cosent_loss(first, second, np.arange(4) / 4, 20.0)[0] == pytest.approx(found.loss, rel=1e-4)
+        shutil.rmtree(tmp_path / "work")
+    assert (losses["cls"] != losses["mean"]).any()
+    with pytest.raises(InferenceInputError, match="pooling"):
+        LoraTrainer(plain, objective="cosent", pooling="max")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("objective", ["ranking", "cosent", "classification", "ce"])

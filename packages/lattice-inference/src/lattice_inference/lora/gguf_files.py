@@ -112,13 +112,17 @@ def save_gguf(
         raise UnsupportedError(
             f"{adapter.source}: a GGUF adapter holds pairs of matrices only; DoRA, biases and whole modules: merge_adapter"
         )
+    check_path("base", base)
     target = Path(path)
-    check_destination(target, [Path(adapter.source)] if os.path.isfile(adapter.source) else [], overwrite=overwrite)
+    sources = [place for place in (Path(adapter.source), Path(base)) if os.path.isfile(place)]
+    check_destination(target, sources, overwrite=overwrite)
     with open_base(base) as model:
         architecture = model.architecture
         order: RowOrder = "interleaved" if architecture in model.sites.interleaved else "half"
         refuse_other_order(adapter, model.sites, model.config, model.path, is_gguf=True)
         names = {module: model.sites.gguf_name(module) for module in adapter.sites}
+        if model.is_gguf:  # the one in a directory
+            check_destination(target, [model.path], overwrite=overwrite)
     turned = in_row_order(adapter, base, order)
     nameless = [module for module, name in names.items() if name is None]
     if nameless:

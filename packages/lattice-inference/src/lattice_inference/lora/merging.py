@@ -218,7 +218,10 @@ def _write(
     target = Path(output)
     with open_base(base) as model:
         if model.is_gguf:
-            check_destination(target, [file.path for file in model.checkpoint.files], overwrite=overwrite)
+            sources = [file.path for file in model.checkpoint.files]
+            if os.path.isfile(adapter.source):
+                sources.append(Path(adapter.source))
+            check_destination(target, sources, overwrite=overwrite)
         else:
             check_choice("dtype, for safetensors,", dtype or "F32", _FLOATS)
             check_new_directory(target, "config.json", overwrite=overwrite, sources=(model.path,))

@@ -14,7 +14,13 @@ from typing import Any, TypeVar
 
 from lattice_inference.errors import ModelConfigError, UnsupportedError
 
-__all__ = ["MAX_PATH_CHARACTERS", "checked_pattern", "matching_value", "module_is_targeted"]
+__all__ = [
+    "MAX_PATH_CHARACTERS",
+    "checked_pattern",
+    "ending_is_left_out",
+    "matching_value",
+    "module_is_targeted",
+]
 
 MAX_PATTERN_CHARACTERS = 4096
 #: The longest path of a module. Longer ones are refused before they are matched.
@@ -105,17 +111,36 @@ def module_is_targeted(module: str, config: Mapping[str, object], where: str) ->
         return True
     if not _is_listed(module, targets, f"{where}: target_modules"):
         return False
-    layers = config.get("layers_to_transform")
     is_whole = isinstance(targets, str) or (isinstance(targets, list) and module in targets)
-    if layers is None or layers == [] or is_whole:
+    wanted = _layers(config)
+    return is_whole or not wanted or _layer_of(module, config, where) in wanted
+
+
+def ending_is_left_out(ending: str, config: Mapping[str, object], where: str) -> bool:
+    """Return whether the fields exclude every module whose path ends in ``ending``, which ``target_modules`` lists.
+
+    The arguments are those of :func:`module_is_targeted`.
+    """
+    if _is_listed(ending, config.get("exclude_modules"), f"{where}: exclude_modules"):
         return True
-    wanted: Sequence[object] = layers if isinstance(layers, list) else [layers]
+    layer, wanted = _layer_of(ending, config, where), _layers(config)
+    return layer is not None and bool(wanted) and layer not in wanted
+
+
+def _layers(config: Mapping[str, object]) -> Sequence[object]:
+    """Return the layers to transform; none stands for all."""
+    layers = config.get("layers_to_transform")
+    return [] if layers is None else layers if isinstance(layers, list) else [layers]
+
+
+def _layer_of(module: str, config: Mapping[str, object], where: str) -> int | None:
+    """Return the number of the layer in a path; None if it has none."""
     names = config.get("layers_pattern") or [r"[^.]*"]
     for name in [names] if isinstance(names, str) else names if isinstance(names, list) else []:
         pattern = checked_pattern(rf"(?:^|.*?\.){name}\.(?P<number>[0-9]+)\.", f"{where}: layers_pattern")
         if found := pattern.match(module):
-            return int(found["number"][:18]) in wanted
-    return False
+            return int(found["number"][:18])
+    return None
 
 
 def _is_listed(module: str, listed: object, where: str) -> bool:

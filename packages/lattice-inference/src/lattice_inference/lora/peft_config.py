@@ -14,7 +14,12 @@ from pathlib import Path
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import ModelConfigError, UnsupportedError
 from lattice_inference.lora.adapter import MAX_RANK
-from lattice_inference.lora.module_patterns import checked_pattern, matching_value, module_is_targeted
+from lattice_inference.lora.module_patterns import (
+    checked_pattern,
+    ending_is_left_out,
+    matching_value,
+    module_is_targeted,
+)
 from lattice_inference.models.config_fields import ConfigFields, shown
 
 __all__ = ["FIELDS_REFUSED", "FIELDS_USED", "FIELDS_WITHOUT_EFFECT", "PeftConfig", "read_peft_config"]
@@ -102,6 +107,11 @@ class PeftConfig:
     def targets(self, module: str) -> bool:
         """Return whether the fields that choose modules choose this one."""
         return module_is_targeted(module, self.fields, self.source)
+
+    def leaves_out(self, target: str) -> bool:
+        """Return whether other fields exclude every module whose path ends in a name of ``target_modules``."""
+        is_saved = any(name in target.split(".") for name in self.modules_to_save)
+        return is_saved or ending_is_left_out(target, self.fields, self.source)
 
     @property
     def listed_targets(self) -> tuple[str, ...]:

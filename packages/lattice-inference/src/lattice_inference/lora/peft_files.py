@@ -64,7 +64,7 @@ def load_peft_directory(directory: Path) -> LoraAdapter:
             raise CheckpointError(
                 f"{path}: holds no pair lora_A, lora_B, so it changes nothing; it holds {len(file)} tensors"
             )
-        _check_targets(parts, config, path)
+        _check_targets(parts, whole, config, path)
         sites = {module: _site(file, module, found, config) for module, found in parts.items()}
         replaced = {module_stem(name): file.float32(key).copy() for name, key in whole.items()}
     _check_saved(replaced, config)
@@ -115,19 +115,24 @@ def _sorted_keys(
     return parts, whole, unknown
 
 
-def _check_targets(parts: dict[str, dict[str, str]], config: PeftConfig, path: Path) -> None:
-    """Refuse pairs of modules that are not targets, and targets without a pair."""
+def _check_targets(parts: dict[str, dict[str, str]], whole: dict[str, str], config: PeftConfig, path: Path) -> None:
+    """Refuse pairs of modules that are not targets, and targets without a pair.
+
+    PEFT adapts no module that is saved whole, is excluded, or is in another layer than those to transform.
+    """
     strays = [module for module in parts if not config.targets(module)]
     if strays:
         raise CheckpointError(
             f"{path}: pairs for modules that {config.source} does not choose, which PEFT would leave out ({len(strays)}): "
             f"{listed(strays)}"
         )
-    endings = Counter(ending for module in parts for ending in _endings(module))
-    missing = [target for target in config.listed_targets if not endings[target]]
+    modules = [*parts, *(name.rpartition(".")[0] for name in whole)]
+    endings = {ending for module in modules for ending in _endings(module)}
+    missing = [target for target in config.listed_targets if target not in endings and not config.leaves_out(target)]
     if missing:
         raise CheckpointError(
-            f"{path}: target_modules names modules that the file has no pair for ({len(missing)}): {listed(missing)}"
+            f"{path}: target_modules names modules that the file has no pair for ({len(missing)}): {listed(missing)}. "
+            "Remedy: if the base has no such modules, take their names out of target_modules"
         )
 
 

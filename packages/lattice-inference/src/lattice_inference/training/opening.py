@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -103,7 +104,11 @@ def open_training_program(
         head, output = _head(model, loss, pooling, normalize)
         model.check(head)
         program = model.program(head)
-        places = _chosen(adapter_places(family.adapter_sites, linear_sites(program)), sites, place)
+        found = adapter_places(family.adapter_sites, linear_sites(program))
+        places = [
+            replace(place, module=_transformers_path(place.module, loss, family.adapter_sites))
+            for place in _chosen(found, sites, place)
+        ]
         numbers = {place.tensor: Site(number, rank, factor) for number, place in enumerate(places)}
         programs: Mapping[str, Program] = {
             "forward": forward_program(program, numbers, output),
@@ -141,6 +146,21 @@ def _head(model: OpenedModel, loss: Loss, pooling: object, normalize: object) ->
     scaled = (modules is None or modules.normalize) if normalize is None else checked_flag("normalize", normalize)
     layers = () if modules is None else modules.layers
     return vectors(pooling, layers), "normalized" if scaled else "pooled"  # type: ignore[arg-type]  # it was checked
+
+
+def _transformers_path(module: str, loss: Loss, sites: AdapterSites) -> str:
+    """Return a linear's path in the class that transformers loads for a loss, whatever class wrote the file.
+
+    These are AutoModel for vectors, and AutoModelForCausalLM for tokens. Only files of classifiers have a head for scores.
+    """
+    stem = module_stem(module)
+    match loss:
+        case "vectors":
+            return stem
+        case "tokens" if "{layer}" in (sites.pattern_of(module) or ""):
+            return sites.prefix + stem
+        case _:
+            return module
 
 
 def _chosen(places: Mapping[str, AdapterPlace], sites: object, path: Path) -> list[AdapterPlace]:

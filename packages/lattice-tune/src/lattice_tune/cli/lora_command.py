@@ -152,6 +152,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="PATH|NAME", help="a directory, a GGUF file or a name")
     parser.add_argument("--objective", choices=OBJECTIVES, default="tokens", help="what is learned (default: tokens)")
     parser.add_argument("--prompt", metavar="TEXT", default="", help="put before every text of an encoder")
+    parser.add_argument("--pooling", choices=("cls", "mean", "last"), help="of an encoder whose files state none")
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:

@@ -27,10 +27,13 @@ def run_train(options: argparse.Namespace) -> int:
     """Train an adapter, write it, and say how it went."""
     from lattice_inference.lora.destination import check_new_directory
     from lattice_inference.lora.peft_files import CONFIG_FILE
+    from lattice_inference.quantize.destination import check_destination
     from lattice_tune.lora.loss_curve import loss_curve
 
     target = Path(options.output)
     check_new_directory(target, CONFIG_FILE, overwrite=options.overwrite)
+    if options.gguf is not None:  # before hours of training
+        check_destination(Path(options.gguf), [], overwrite=options.overwrite)
     config, training = _adapter_config(options), _training_config(options)
     with _open(options, config, training) as trainer:
         if options.adapter is not None:
@@ -89,6 +92,7 @@ def _open(options: argparse.Namespace, config: LoraConfig, training: LoraTrainin
         training,
         objective=options.objective,
         prompt=options.prompt,
+        pooling=options.pooling,
         keep=options.keep,
         activations=options.activations,
         threads=options.threads,

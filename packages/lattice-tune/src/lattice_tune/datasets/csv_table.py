@@ -24,10 +24,13 @@ def csv_rows(path: Path, config: DatasetConfig) -> Iterator[Row]:
     Raises:
         DatasetError: the file cannot be read, or its header is none.
     """
+    if csv.field_size_limit() < config.max_line_bytes:  # the process's limit, 131,072 at first, is only ever raised
+        csv.field_size_limit(config.max_line_bytes)
     lines = _Lines(path, config.max_line_bytes)
     reader = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
     header: list[str] | None = None
     while True:
+        first = lines.number + 1
         try:
             fields = next(reader, None)
         except RowError as error:
@@ -38,7 +41,8 @@ def csv_rows(path: Path, config: DatasetConfig) -> Iterator[Row]:
         except csv.Error as error:
             if header is None:
                 raise DatasetError(f"{path}:{lines.number}: the header is no CSV: {error}") from None
-            yield Row(lines.number, RowError(f"no CSV: {error}"))
+            hint = f"; is a quote of line {first} not closed?" if first < lines.number else ""
+            yield Row(lines.number, RowError(f"no CSV: {error}{hint}"))
             continue
         if fields is None:
             break

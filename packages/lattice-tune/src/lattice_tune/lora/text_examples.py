@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -74,10 +74,20 @@ class TextReader:
         objective: what is learned.
         max_tokens: the longest text or pair.
         prompt: put before every text of an encoder.
+        pooling: of an encoder whose files state none.
     """
 
-    def __init__(self, path: Path, objective: ObjectiveName, max_tokens: int, *, prompt: str = "") -> None:
-        self._path, self._objective, self._max_tokens, self._prompt = path, objective, max_tokens, prompt
+    def __init__(
+        self,
+        path: Path,
+        objective: ObjectiveName,
+        max_tokens: int,
+        *,
+        prompt: str = "",
+        pooling: Literal["cls", "mean", "last"] | None = None,
+    ) -> None:
+        self._path, self._objective, self._max_tokens = path, objective, max_tokens
+        self._prompt, self._pooling = prompt, pooling
 
     def read(self, rows: Sequence[PlacedRow]) -> list[TextExample]:
         """Return the examples of rows.
@@ -121,7 +131,7 @@ class TextReader:
         return 0.0, str(label)
 
     def _texts(self, texts: list[str]) -> PackedEncoding:
-        with load_encoder(self._path) as encoder:
+        with load_encoder(self._path, pooling=self._pooling) as encoder:
             return encoder.packed_tokens(
                 texts, prompt=self._prompt, max_tokens=min(self._max_tokens, encoder.max_tokens)
             )

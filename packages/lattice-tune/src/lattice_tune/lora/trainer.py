@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.lora import LoraSite, save_gguf, save_peft_safetensors
 from lattice_inference.lora.destination import check_new_directory
 from lattice_inference.lora.peft_files import CONFIG_FILE
+from lattice_inference.models.adapter_sites import module_stem
+from lattice_inference.quantize.destination import check_destination
 from lattice_tune.arguments import callable_of, choice, flag, instance, path_of, text_of
 from lattice_tune.errors import ConfigError, DatasetError, InvalidInputError, TrainingError, shown
 from lattice_tune.lora.checkpoint import CheckpointIdentity
@@ -48,6 +51,7 @@ __all__ = ["LoraResult", "LoraTrainer"]
 Keep = Literal["all", "products", "layers"]
 Activations = Literal["float32", "bfloat16"]
 Backend = Literal["cpu", "reference"]
+Pooling = Literal["cls", "mean", "last"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ class LoraTrainer:
             (``anchor``, ``positive``, ``negative``), ``"classification"`` (``text``, ``label``). For a cross-encoder
             ``"bce"`` (a ``score`` from 0 to 1) or ``"ce"`` (a ``label``) of ``sentence1`` and ``sentence2``.
         prompt: put before every text of an encoder.
+        pooling: how an encoder's tokens become one vector, ``"cls"``, ``"mean"`` or ``"last"``; by default what its files
+            state.
         keep: what the forward pass keeps: ``"all"``, ``"products"``, or ``"layers"`` (least memory). It changes no bit.
         activations: multiply float32 rows, or rows rounded to bfloat16.
         backend: ``"cpu"``, or ``"reference"``: NumPy, to compare with.
@@ -103,6 +109,7 @@ class LoraTrainer:
         *,
         objective: ObjectiveName = "tokens",
         prompt: str = "",
+        pooling: Pooling | None = None,
         keep: Keep = "products",
         activations: Activations = "float32",
         backend: Backend = "cpu",
@@ -117,6 +124,7 @@ class LoraTrainer:
         choice(objective, "objective", get_args(ObjectiveName))
         self.objective: ObjectiveName = objective
         self._prompt = text_of(prompt, "prompt")
+        self._pooling = pooling
         self._activations = activations
         files = find_model(model)
         has_config = not files.directory.is_dir() or (files.directory / "config.json").exists()
@@ -131,6 +139,7 @@ class LoraTrainer:
             rank=self.config.rank,
             scaling=self.config.scale,
             loss="tokens" if causal else "scores" if objective in ("bce", "ce") else "vectors",
+            pooling=pooling,
             keep=keep,
             activations=activations,
             backend=backend,
@@ -243,12 +252,15 @@ class LoraTrainer:
             instance(head, "head", ClassificationHead)
         if not given.is_plain or given.row_order != "half":
             raise InvalidInputError(f"{given.source}: has more than matrices, or the order of rows of a GGUF file")
-        shapes = self._parameters.shapes
-        wrong = sorted(set(given.sites) ^ set(shapes))
+        sites = {module_stem(name): site for name, site in given.sites.items()}
+        shapes = {module_stem(name): shape for name, shape in self._parameters.shapes.items()}
+        wrong = sorted(set(sites) ^ set(shapes))
         if wrong:
             raise InvalidInputError(f"the adapter and this trainer differ in {len(wrong)} linears, such as {wrong[0]}")
-        for name, site in given.sites.items():
-            if site.rank != self.config.rank or site.scale != self.config.scale or site.shape != shapes[name]:
+        for name, site in sites.items():
+            # a file has alpha, and alpha / rank may be a bit off the scale that it was made of
+            is_scaled = math.isclose(site.scale, self.config.scale, rel_tol=1e-12)
+            if site.rank != self.config.rank or not is_scaled or site.shape != shapes[name]:
                 raise InvalidInputError(
                     f"{name}: has rank {site.rank} and scale {site.scale:g}, here are {self.config.rank} and "
                     f"{self.config.scale:g}"
@@ -318,13 +330,16 @@ class LoraTrainer:
         """Write the adapter as PEFT does, with a head beside it; with ``gguf`` for llama.cpp, too.
 
         Raises:
-            InvalidInputError: ``directory`` exists.
+            InvalidInputError: ``directory`` or ``gguf`` exists or has no folder; nothing was written.
             WriteError: it cannot be written; what was there stays.
         """
         target = path_of(directory, "directory")
         flag(overwrite, "overwrite")
+        file = None if gguf is None else path_of(gguf, "gguf")
         try:
             check_new_directory(target, CONFIG_FILE, overwrite=overwrite)
+            if file is not None:
+                check_destination(file, [self.path] if self.path.is_file() else [], overwrite=overwrite)
         except InferenceInputError as error:
             raise InvalidInputError(str(error)) from error
         adapter, head = self.adapter, self.head
@@ -335,8 +350,8 @@ class LoraTrainer:
             os.rmdir(work / "adapter")
             if head is not None:
                 head.save(work / HEAD_FILE)
-        if gguf is not None:
-            save_gguf(adapter, path_of(gguf, "gguf"), base=self.path, overwrite=overwrite)
+        if file is not None:
+            save_gguf(adapter, file, base=self.path, overwrite=overwrite)
         return target
 
     def close(self) -> None:
@@ -381,9 +396,10 @@ class LoraTrainer:
         parameters.draw(self.config.seed)
         if self._start is not None:
             adapter, given = self._start
-            for name, site in adapter.sites.items():
-                parameters.view(parameters.values, name, "a")[:] = site.a
-                parameters.view(parameters.values, name, "b")[:] = site.b
+            sites = {module_stem(name): site for name, site in adapter.sites.items()}
+            for name in shapes:
+                parameters.view(parameters.values, name, "a")[:] = sites[module_stem(name)].a
+                parameters.view(parameters.values, name, "b")[:] = sites[module_stem(name)].b
             if given is not None:
                 parameters.view(parameters.values, "", "weight")[:] = given.weight / np.float32(self.training.scale)
                 parameters.view(parameters.values, "", "bias")[:] = given.bias
@@ -404,7 +420,7 @@ class LoraTrainer:
             reader = TokenReader.of_model(self.path, self.training.max_tokens)
             found = reader.read(rows_of(source, name))
             return found.examples, found.truncated
-        texts = TextReader(self.path, self.objective, self.training.max_tokens, prompt=self._prompt)
+        texts = TextReader(self.path, self.objective, self.training.max_tokens, prompt=self._prompt, pooling=self._pooling)
         return texts.read(list(rows_of(source, name))), 0
 
     def _label_names(self, examples: list[Any]) -> tuple[str, ...] | None:
@@ -436,6 +452,8 @@ class LoraTrainer:
     def _identity(self, examples: str) -> CheckpointIdentity:
         training = replace(self.training, checkpoint_interval=None).to_dict()
         told = [self.config.to_dict(), training, self.objective, self._prompt, self._activations, self._labels]
+        if self._pooling is not None:
+            told.append(self._pooling)
         if self._start is not None:
             told += [self._start[0].sha256, _head_digest(self._start[1])]
         settings = blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
