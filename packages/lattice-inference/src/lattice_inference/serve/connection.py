@@ -14,6 +14,9 @@ from lattice_inference.serve.config import ServeConfig
 
 __all__ = ["connection_class"]
 
+MOST_HEAD_BYTES = 2**16
+"""Longest head of a request."""
+
 SPARE_FILES = 128
 """Files besides connections that a server may have open."""
 
@@ -28,6 +31,24 @@ def connection_class(config: ServeConfig) -> type[H11Protocol]:
     return type("Connection", (_Connection,), members)
 
 
+class _JoinedHead(h11.Connection):
+    """HTTP/1.1 whose head goes out with the body if the body's length is told, as that then follows at once."""
+
+    _head = b""
+
+    def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]
+        """Return the bytes of an event, and those kept before it."""
+        data = super().send(event)
+        if data is None:
+            return None
+        if isinstance(event, h11.Response) and any(name == b"content-length" for name, _ in event.headers):
+            self._head = data
+            return b""
+        if self._head:
+            data, self._head = self._head + data, b""
+        return data
+
+
 class _Connection(H11Protocol):
     """A connection; it is idle while no request is worked on."""
 
@@ -36,6 +57,10 @@ class _Connection(H11Protocol):
     most: int
     header_seconds: float
     _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.conn = _JoinedHead(h11.SERVER, MOST_HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection; if there are too many, end the one that was idle for longest."""

@@ -9,7 +9,7 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -173,6 +173,7 @@ class ServerState:
         return found and scheme.lower() == "bearer"
 
 
+@lru_cache(64)  # of each request's header
 def is_loopback(host: str) -> bool:
     """Return whether a host's name or address is this machine."""
     if host.lower().rstrip(".") == "localhost":

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from lattice_inference.errors import InvalidInputError, LatticeError
 from lattice_inference.serve.api_errors import ApiError, refusal_of, run_error_of
-from lattice_inference.serve.event_stream import unless_gone
+from lattice_inference.serve.client_watch import unless_gone
 from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.served import TextEncoder, roles_of
 from lattice_inference.serve.state import EmbeddingKey, RequestNote, ServerState, note_of, read_fields
