@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -16,8 +15,6 @@ from lattice_inference.serve.api_errors import run_error_of
 from lattice_inference.serve.client_watch import ClientWatch
 
 __all__ = ["EventStream"]
-
-SEND_SECONDS = 60.0
 
 
 class EventStream(Response):
@@ -51,8 +48,7 @@ class EventStream(Response):
 
     async def _send_all(self, send: Send) -> None:
         async def write(data: str, more: bool = True) -> None:
-            async with asyncio.timeout(SEND_SECONDS):
-                await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": more})
+            await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": more})
 
         try:
             async with contextlib.aclosing(self._events) as events:
@@ -60,7 +56,7 @@ class EventStream(Response):
                     async for event in events:
                         try:
                             await write(json.dumps(event, ensure_ascii=False))
-                        except (OSError, TimeoutError) as error:
+                        except OSError as error:
                             raise ClientDisconnect from error
                 except ClientDisconnect:
                     raise
