@@ -8,12 +8,16 @@ import json
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import httpx2
+import numpy as np
 import pytest
+from starlette.requests import ClientDisconnect
 
 from lattice_inference import Engine, EngineConfig
-from lattice_inference.serve import ServeConfig, generation_route
+from lattice_inference.serve import ServeConfig, create_app, generation_route
+from lattice_inference.serve.client_watch import ClientWatch
 
 from .conftest import client_of, served_at
 from .test_answers import ASKED
@@ -21,6 +25,12 @@ from .test_operation import called
 from .test_refusals import refused
 
 pytest.importorskip("uvicorn")
+
+from uvicorn.server import ServerState
+
+from lattice_inference.serve import connection as connection_module
+from lattice_inference.serve import server as server_module
+from lattice_inference.serve.server import listen, server_config
 
 LONG = {"model": "drawn", "messages": ASKED, "seed": 1, "ignore_eos": True}
 SLOW = ServeConfig(header_seconds=0.7, body_seconds=0.7, max_connections=20)
@@ -227,3 +237,171 @@ def test_a_thousand_idle_connections(models):
                 threading.Event().wait(0.01)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class Wide:
+    """An encoder whose answers fill the buffers of a socket."""
+
+    dimension = 4096
+    max_tokens = 16
+
+    def count_tokens(self, texts):
+        return np.ones(len(texts), np.int32)
+
+    def encode(self, texts):
+        return SimpleNamespace(vectors=np.full((len(texts), self.dimension), np.pi, np.float32))
+
+
+@pytest.fixture
+def small_buffers(monkeypatch):
+    """Answers of 600 kB then wait for their reader."""
+
+    def listening(*arguments, **settings):
+        made = listen(*arguments, **settings)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return made
+
+    monkeypatch.setattr(server_module, "listen", listening)
+
+
+WIDE = json.dumps({"model": "wide", "input": ["a"] * 8}).encode()
+
+
+def test_a_client_that_reads_no_answer_holds_no_place(monkeypatch, small_buffers):
+    monkeypatch.setattr(connection_module, "READ_SECONDS", 0.2)
+    app = create_app(embeddings={"wide": Wide()})
+    body = WIDE
+    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with served_at(app) as (server, address), connected(address) as connection:
+        connection.sendall((head + body) * 3)  # the second one's answer waits for a reader of the first one's
+        connection.recv(1)
+        while server.server_state.connections or app.state.lattice.in_flight:
+            threading.Event().wait(0.01)
+
+
+def test_a_slow_reader_gets_all(monkeypatch, small_buffers):
+    monkeypatch.setattr(connection_module, "READ_SECONDS", 0.2)
+    body = WIDE
+    head = f"POST /v1/embeddings HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with served_at(create_app(embeddings={"wide": Wide()})) as (_, address), connected(address) as connection:
+        connection.sendall(head + body)
+        parts = []
+        for _ in range(5):
+            time.sleep(0.06)
+            parts.append(connection.recv(2**16))
+        parts.append(rest(connection))
+        answer = json.loads(b"".join(parts).partition(b"\r\n\r\n")[2])
+        assert [len(entry["embedding"]) for entry in answer["data"]] == [4096] * 8
+
+
+class Written(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = []
+
+    def write(self, data):
+        if data:
+            self.parts.append(bytes(data))
+
+    def is_closing(self):
+        return False
+
+    def pause_reading(self):
+        pass
+
+    resume_reading = close = pause_reading
+
+
+def test_an_answer_of_known_length_is_one_write(models):
+    config = server_config(models.app())
+    config.load()
+    requests = [b"GET /health", b"HEAD /health", b"GET /v1/models/none", b"GET /nothing"]
+
+    async def answers():
+        state, written = ServerState(), Written()
+        connection = config.http_protocol_class(config=config, server_state=state, app_state={})
+        connection.connection_made(written)
+        for request in requests:
+            connection.data_received(request + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            await asyncio.gather(*state.tasks)
+        connection.connection_lost(None)
+        return written.parts
+
+    parts = asyncio.run(answers())
+    assert [part.split()[1] for part in parts] == [b"200", b"200", b"404", b"404"]
+    assert [part.endswith(b"}") for part in parts] == [True, False, True, True]
+
+
+def test_an_offer_of_another_protocol_is_ignored_without_advice(slow, caplog):
+    with connected(slow[1]) as connection:
+        connection.sendall(
+            b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade, HTTP2-Settings, close\r\n"
+            b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n"
+        )
+        assert rest(connection).startswith(b"HTTP/1.1 200")
+    assert not caplog.records
+
+
+class TestClientWatch:
+    """The work is awaited in the request's task, so that it costs no other one."""
+
+    @staticmethod
+    def run(work, seconds=60.0, leaves=0.0):
+        async def receive():
+            await asyncio.sleep(leaves)
+            return {"type": "http.disconnect"}
+
+        async def watched():
+            try:
+                async with ClientWatch(receive, seconds):
+                    return await work()
+            finally:
+                assert asyncio.current_task().cancelling() == 0
+                await asyncio.sleep(0)  # nothing comes later
+
+        return asyncio.run(watched())
+
+    def test_a_client_that_leaves_ends_the_work(self):
+        ended = []
+
+        async def work():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(True)
+
+        with pytest.raises(ClientDisconnect):
+            self.run(work)
+        assert ended == [True]
+        with pytest.raises(TimeoutError):
+            self.run(work, seconds=0.005)
+        with pytest.raises(TimeoutError):
+            self.run(work, seconds=0.03, leaves=30)
+
+    def test_work_that_has_ended_is_not_cancelled(self):
+        async def work():
+            await asyncio.sleep(0.03)
+            return "done"
+
+        assert self.run(work, leaves=30) == "done"
+
+        async def stubborn():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return "done"
+
+        assert self.run(stubborn) == "done"
+
+    def test_another_cancellation_stays_one(self):
+        async def work():
+            asyncio.current_task().cancel()
+            await asyncio.Event().wait()
+
+        async def watched():
+            async with ClientWatch(asyncio.Event().wait, 60):
+                await work()
+
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(watched())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -107,7 +107,7 @@ def create_app(
     routes += [Route(path, _Endpoint(handler, state), methods=["GET"]) for path, handler in gets.items()]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(_Gate, state=state, logs_requests=logs_requests)],
+        middleware=[Middleware(_Gate, state=state, routes=frozenset(posts), logs_requests=logs_requests)],
         exception_handlers={HTTPException: _not_found},
         lifespan=lifespan,
     )
@@ -151,7 +151,9 @@ async def _not_found(request: Request, error: Exception) -> Response:
     note.route = "(no route)"
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == 405:
-        failure = ApiError(405, "method_not_allowed", f"{request.url.path} takes another method than {request.method}")
+        text = f"{request.url.path[:200]} takes another method than {request.method}"
+        allowed = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+        failure = ApiError(405, "method_not_allowed", text, headers=allowed)
     else:
         hint = ": use /v1/chat/completions" if request.url.path.startswith(_NOT_HERE) else ""
         failure = ApiError(404, "unknown_route", f"there is no {request.url.path[:200]} here{hint}")
@@ -161,8 +163,9 @@ async def _not_found(request: Request, error: Exception) -> Response:
 class _Gate:
     """Refuses what may not come in, counts what is worked on, and notes how each request ended."""
 
-    def __init__(self, app: ASGIApp, state: ServerState, logs_requests: bool) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState, routes: Collection[str], logs_requests: bool) -> None:
         self._app = app
+        self._routes = routes
         self._state = state
         self._logs_requests = logs_requests
 
@@ -187,7 +190,7 @@ class _Gate:
         counted = scope["method"] == "POST"
         refused = self._state.refusal(headers, scope["path"], scope["method"])
         if refused is not None:
-            note.route = note.route if refused.status in (429, 503) else "(refused)"
+            note.route = note.route if refused.status in (429, 503) and note.route in self._routes else "(refused)"
             await _error_response(refused, note)(scope, receive, noting_send)
             self._note(note)
             return

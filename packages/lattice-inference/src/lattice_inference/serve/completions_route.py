@@ -69,6 +69,7 @@ def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:
     echoed_ids: list[list[int]] = []
     try:
         config = GenerateConfig(**asked.settings, logprobs=logprobs, grammar=grammar and written_grammar(grammar))
+        echoed = [_text_of(engine, prompt) if echoes else "" for prompt in prompts]
         for prompt in prompts:
             special = engine.config.special_tokens_in_text
             ids = prompt_ids(engine.tokenizer, prompt, begins=True, special_tokens_in_text=special)
@@ -85,7 +86,7 @@ def _begin(fields: Fields, state: ServerState, note: RequestNote) -> _Begun:
             raise
         param = "grammar" if isinstance(error, GrammarError) else str(error).split()[0]
         raise refusal_of(error, param if param in {*asked.settings, "logprobs", "grammar"} else "prompt") from error
-    texts = [_text_of(engine, prompt) if echoes else "" for prompt in prompts for _ in range(asked.n)]
+    texts = [text for text in echoed for _ in range(asked.n)]
     return _Begun(engine, streams, asked, logprobs, texts, echoed_ids, adapter)
 
 
@@ -120,6 +121,8 @@ class _Logprobs:
 
     def begin(self, echo: str, ids: Sequence[int], told: Sequence[TokenLogprobs]) -> dict[str, Any]:
         """Return the entries of an echoed prompt, whose first token has none."""
+        if not ids:
+            return self.entries(())
         first = token_text(self._tokenizer, ids[0])
         self._offset = len(first) if echo.startswith(first) else 0  # a BOS token is not part of the echo
         rest = self.entries(told)
@@ -140,12 +143,16 @@ class _Logprobs:
         return {
             "tokens": tokens,
             "token_logprobs": [max(one.logprob, -9999.0) for one in told],
-            "top_logprobs": [
-                {token_text(self._tokenizer, token_id): max(logprob, -9999.0) for token_id, logprob in one.top}
-                for one in told
-            ],
+            "top_logprobs": [self._alternatives(one) for one in told],
             "text_offset": offsets,
         }
+
+    def _alternatives(self, told: TokenLogprobs) -> dict[str, float]:
+        """Return the most probable tokens by their texts; of those with one text, the most probable."""
+        found: dict[str, float] = {}
+        for token_id, logprob in told.top:
+            found.setdefault(token_text(self._tokenizer, token_id), max(logprob, -9999.0))
+        return found
 
 
 async def _told_prompts(begun: _Begun) -> list[list[TokenLogprobs]]:

@@ -14,6 +14,12 @@ from lattice_inference.serve.config import ServeConfig
 
 __all__ = ["connection_class"]
 
+MOST_HEAD_BYTES = 2**16
+"""Longest head of a request."""
+
+READ_SECONDS = 60.0
+"""How long a client may read nothing while an answer waits for it."""
+
 SPARE_FILES = 128
 """Files besides connections that a server may have open."""
 
@@ -28,6 +34,24 @@ def connection_class(config: ServeConfig) -> type[H11Protocol]:
     return type("Connection", (_Connection,), members)
 
 
+class _JoinedHead(h11.Connection):
+    """HTTP/1.1 whose head goes out with the body if the body's length is told, as that then follows at once."""
+
+    _head = b""
+
+    def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]
+        """Return the bytes of an event, and those kept before it."""
+        data = super().send(event)
+        if data is None:
+            return None
+        if isinstance(event, h11.Response) and any(name == b"content-length" for name, _ in event.headers):
+            self._head = data
+            return b""
+        if self._head:
+            data, self._head = self._head + data, b""
+        return data
+
+
 class _Connection(H11Protocol):
     """A connection; it is idle while no request is worked on."""
 
@@ -36,6 +60,11 @@ class _Connection(H11Protocol):
     most: int
     header_seconds: float
     _timer: asyncio.TimerHandle | None = None
+    _reader_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.conn = _JoinedHead(h11.SERVER, MOST_HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection; if there are too many, end the one that was idle for longest."""
@@ -53,6 +82,7 @@ class _Connection(H11Protocol):
         """Forget a connection."""
         self.idle.pop(self, None)
         self._stop_timer()
+        self._stop_reader_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -65,6 +95,35 @@ class _Connection(H11Protocol):
         self._stop_timer()
         super().on_response_complete()
         self._watch()
+
+    def pause_writing(self) -> None:
+        """Watch whether the client reads, as much of an answer waits for it."""
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        """Send what comes next."""
+        self._stop_reader_timer()
+        super().resume_writing()
+
+    def _await_reader(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(READ_SECONDS, self._look_after_reader, unread)
+
+    def _look_after_reader(self, unread: int) -> None:
+        """End the connection if nothing has been read; it may hold a request, and the memory of an answer."""
+        if self.transport.get_write_buffer_size() < unread:
+            self._await_reader()
+        else:
+            self.transport.abort()
+
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: a client that offers HTTP/2 is answered by HTTP/1.1."""
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP."""

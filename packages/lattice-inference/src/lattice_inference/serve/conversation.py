@@ -74,7 +74,7 @@ def conversation_of(fields: Fields, engine: Engine) -> Conversation:
         raise ApiError(400, "invalid_value", f"chat_template_kwargs cannot set {name}", "chat_template_kwargs")
     given = _Given(
         messages=_plain_messages(fields.any("messages")),
-        tools=fields.any("tools") or None,
+        tools=fields.any("tools"),
         tool_choice=fields.any("tool_choice"),
         parallel=fields.flag("parallel_tool_calls", True),
         format=fields.mapping("response_format"),
@@ -91,7 +91,7 @@ def conversation_of(fields: Fields, engine: Engine) -> Conversation:
     asked: dict[str, Any] = dict(given.variables)
     param = "tools"
     try:
-        if given.tools is not None:
+        if given.tools not in (None, []):
             tools = Tools(given.tools, template)
             param = "tool_choice"
             tools.chosen(given.tool_choice or "auto")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lattice_inference.serve.api_errors import ApiError, run_error_of
+from lattice_inference.serve.api_errors import run_error_of
+from lattice_inference.serve.client_watch import ClientWatch
 
-__all__ = ["EventStream", "unless_gone"]
-
-Result = TypeVar("Result")
-SEND_SECONDS = 60.0
+__all__ = ["EventStream"]
 
 
 class EventStream(Response):
@@ -44,15 +41,14 @@ class EventStream(Response):
         """Send the answer."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
-            async with asyncio.timeout(self._seconds):
-                await _first_of(self._send_all(send), receive)
+            async with ClientWatch(receive, self._seconds):
+                await self._send_all(send)
         except (ClientDisconnect, TimeoutError) as error:
             self._failed(error)
 
     async def _send_all(self, send: Send) -> None:
         async def write(data: str, more: bool = True) -> None:
-            async with asyncio.timeout(SEND_SECONDS):
-                await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": more})
+            await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": more})
 
         try:
             async with contextlib.aclosing(self._events) as events:
@@ -60,7 +56,7 @@ class EventStream(Response):
                     async for event in events:
                         try:
                             await write(json.dumps(event, ensure_ascii=False))
-                        except (OSError, TimeoutError) as error:
+                        except OSError as error:
                             raise ClientDisconnect from error
                 except ClientDisconnect:
                     raise
@@ -71,40 +67,3 @@ class EventStream(Response):
                 await write("[DONE]", more=False)
         except OSError as error:
             raise ClientDisconnect from error
-
-
-async def unless_gone(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
-    """Return what ``work`` returns; cancel it when the client leaves, or after some seconds.
-
-    Raises:
-        ClientDisconnect: the client has left.
-        ApiError: there was no more time.
-    """
-    try:
-        async with asyncio.timeout(seconds):
-            return await _first_of(work, request.receive)
-    except TimeoutError as error:
-        failure: ApiError = run_error_of(error)
-        raise failure from None
-
-
-async def _first_of(work: Coroutine[Any, Any, Result], receive: Receive) -> Result:
-    """Run ``work`` until its end, unless the client leaves before."""
-    task = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(receive))
-    try:
-        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
-        leaving.cancel()
-        if not task.done():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from lattice_inference.serve.event_stream import EventStream, unless_gone
+from lattice_inference.serve.client_watch import unless_gone
+from lattice_inference.serve.event_stream import EventStream
 from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.generation_fields import Asked
 from lattice_inference.serve.state import RequestNote, ServerState, note_of, read_fields

@@ -20,25 +20,27 @@ _HELP = {
     "lattice_token_gap_seconds": "seconds between two tokens of an answer",
 }
 
+_Labels = tuple[tuple[str, object], ...]
+
 
 class ServeMetrics:
     """Counters and histograms. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[str, dict[str, float]] = {}
-        self._histograms: dict[str, dict[str, list[float]]] = {}
+        self._counts: dict[str, dict[_Labels, float]] = {}
+        self._histograms: dict[str, dict[_Labels, list[float]]] = {}
 
     def add(self, name: str, amount: float = 1, **labels: object) -> None:
         """Add to a counter."""
-        key = _labels(labels)
+        key = tuple(labels.items())
         with self._lock:
             family = self._counts.setdefault(name, {})
             family[key] = family.get(key, 0) + amount
 
     def observe(self, name: str, seconds: float, **labels: object) -> None:
         """Add a time to a histogram."""
-        key = _labels(labels)
+        key = tuple(labels.items())
         with self._lock:
             # the times up to each bound and above the one before, those above all, and their sum
             found = self._histograms.setdefault(name, {}).setdefault(key, [0.0] * (len(_BOUNDS) + 2))
@@ -53,15 +55,16 @@ class ServeMetrics:
     def _lines(self) -> Iterator[str]:
         for name, family in self._counts.items():
             yield from (f"# HELP {name} {_HELP.get(name, name)}", f"# TYPE {name} counter")
-            for key, value in family.items():
-                yield f"{name}{{{key}}} {value:g}"
+            for labels, value in family.items():
+                yield f"{name}{{{_written(labels)}}} {value:.15g}"
         for name, members in self._histograms.items():
             yield from (f"# HELP {name} {_HELP.get(name, name)}", f"# TYPE {name} histogram")
-            for key, values in members.items():
+            for labels, values in members.items():
+                key = _written(labels)
                 before = f"{key}," if key else ""
                 for bound, count in zip((*map("{:g}".format, _BOUNDS), "+Inf"), accumulate(values[:-1]), strict=True):
-                    yield f'{name}_bucket{{{before}le="{bound}"}} {count:g}'
-                yield f"{name}_count{{{key}}} {sum(values[:-1]):g}"
+                    yield f'{name}_bucket{{{before}le="{bound}"}} {count:.15g}'
+                yield f"{name}_count{{{key}}} {sum(values[:-1]):.15g}"
                 yield f"{name}_sum{{{key}}} {values[-1]:.9g}"
 
 
@@ -77,12 +80,12 @@ def engine_lines(stats: Mapping[str, EngineStats]) -> Iterator[str]:
             name = f"lattice_engine_{field}" + ("_total" if kind == "counter" else "")
             yield f"# TYPE {name} {kind}"
             for model, values in stats.items():
-                yield f"{name}{{{_labels({'model': model})}}} {getattr(values, field)}"
+                yield f"{name}{{{_written([('model', model)])}}} {getattr(values, field)}"
 
 
-def _labels(labels: Mapping[str, object]) -> str:
+def _written(labels: Iterable[tuple[str, object]]) -> str:
     pairs = []
-    for name, value in labels.items():
+    for name, value in labels:
         text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         pairs.append(f'{name}="{text}"')
     return ",".join(pairs)

@@ -74,7 +74,6 @@ def server_config(app: Starlette) -> uvicorn.Config:
         proxy_headers=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=1,
-        h11_max_incomplete_event_size=2**16,
     )
 
 

@@ -9,7 +9,7 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -173,6 +173,7 @@ class ServerState:
         return found and scheme.lower() == "bearer"
 
 
+@lru_cache(64)  # of each request's header
 def is_loopback(host: str) -> bool:
     """Return whether a host's name or address is this machine."""
     if host.lower().rstrip(".") == "localhost":
@@ -208,6 +209,9 @@ async def read_fields(request: Request, config: ServeConfig) -> Fields:
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "unsupported_media_type", f"the body is {kind[:100]!r}; expected application/json")
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        raise ApiError(415, "unsupported_media_type", f"the body is coded as {coding[:100]!r}: send it as it is")
     most = config.max_body_bytes
     too_long = ApiError(413, "request_body_too_large", f"the body has more than {most:,} bytes, which is the limit")
     told = request.headers.get("content-length", "")

@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 from lattice_inference.errors import LatticeError
 from lattice_inference.generate.prompt_tokens import check_vocabulary
 from lattice_inference.serve.api_errors import ApiError, refusal_of
+from lattice_inference.serve.client_watch import unless_gone
 from lattice_inference.serve.conversation import conversation_of
-from lattice_inference.serve.event_stream import unless_gone
 from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.state import RequestNote, ServerState, note_of, read_fields
 
