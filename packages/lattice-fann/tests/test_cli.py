@@ -59,6 +59,16 @@ def test_a_table_is_learned_and_predicted(flowers: Path, tmp_path: Path, capsys:
     assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith("daisy,")
 
 
+def test_a_column_that_float32_cannot_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{i % 7},{1764500000 + i},{'ab'[i % 2]}\n" for i in range(40))
+    (tmp_path / "log.csv").write_text(f"size,time,kind\n{rows}")
+    assert train(tmp_path / "log.csv", "--target", "kind", "--json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["labels"] == ["a", "b"]
+    assert "log.csv, column 'time': float32 does not hold the differences between 1764500000 and 1764500039" in err
+    assert err.count("warning") == 1
+
+
 def test_columns_of_texts_become_inputs_and_columns_may_be_dropped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

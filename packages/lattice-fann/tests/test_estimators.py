@@ -139,6 +139,28 @@ def test_scaling_is_learned_and_stored() -> None:
     assert scaled.network_.input_scaling is not None
 
 
+@pytest.mark.parametrize(
+    "column", [1764500000 + np.arange(60), 1e9 + np.linspace(0, 1, 60), np.linspace(1, 2, 60) * 1e-40]
+)
+def test_a_column_that_float32_cannot_hold_is_named(column: np.ndarray) -> None:
+    x = np.stack([np.linspace(-1, 1, 60), column], axis=1)
+    with pytest.warns(UserWarning, match="X, feature 1: float32 does not hold the differences between"):
+        MLPClassifier(4, max_iter=2, scale_inputs=True).fit(x, x[:, 0] > 0)
+
+
+def test_a_column_that_float32_holds_is_fine() -> None:
+    """Far but exact whole numbers, rounding errors around a constant, times of some hours."""
+    far, times = 2.0**30 + 128 * np.arange(6), 1.7e9 + 3600.0 * np.arange(6)
+    constant = 1 + 1e-15 * np.arange(6)
+    x = np.stack([far, times, constant], axis=1)
+    MLPClassifier(4, max_iter=2, scale_inputs=True).fit(x, [0, 1] * 3)
+
+
+def test_one_class_is_refused_by_its_name() -> None:
+    with pytest.raises(InvalidInputError, match="there is only 1 class, 7: "):
+        MLPClassifier().fit([[1.0], [2.0]], np.array([7, 7]))
+
+
 def test_parameters_are_read_and_set() -> None:
     model = MLPClassifier((5, 6), solver="sgd")
     assert model.get_params()["hidden_layer_sizes"] == (5, 6)

@@ -292,6 +292,15 @@ def test_a_constant_column_is_only_centred() -> None:
     assert network.input_scaling.mean.tolist() == [5, 2]
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e-13, 1e30])
+def test_input_scaling_works_in_any_unit(unit: float) -> None:
+    network = NetworkBuilder().input(2).output(1).build(seed=0)
+    network.fit_input_scaling([[unit, 1], [3 * unit, 1]])
+    assert network.input_scaling is not None
+    assert network.input_scaling.scale[0] == pytest.approx(1 / unit, rel=1e-6)
+    assert network.input_scaling.mean[0] == pytest.approx(2 * unit, rel=1e-6)
+
+
 def test_layer_outputs_show_every_layer(network: Network) -> None:
     x = np.random.RandomState(0).standard_normal(784).astype(np.float32)
     values = ReferenceNetwork.of(network).forward(x[None].astype(np.float64))[0]

@@ -1,3 +1,4 @@
+import datetime
 import json
 import math
 
@@ -120,6 +121,19 @@ def test_report_goes_to_json():
     assert len(whole["items"]) == 60
     assert len(whole["null"]) == 19
     assert "items" not in report.to_dict(items=False)
+
+
+def test_ids_and_infinite_effects_go_to_json():
+    """Ids of an array are NumPy's numbers, and JSON has no infinity."""
+    reference = VectorSet(np.ones((10, 2)), ids=np.arange(10))
+    current = VectorSet(np.full((10, 2), 2.0), ids=[datetime.date(2026, 1, day) for day in range(1, 11)])
+    report = detect_drift(reference, current, permutations=19)
+    whole = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert math.isinf(report.effect_size)
+    assert whole["effect_size"] is None
+    assert whole["items"][0]["id"] == "2026-01-01"
+    assert whole["items"][0]["strongest"] in range(10)
+    assert report.verdict.reasons[1] == "the reference has no spread, so any shift calls for a new index"
 
 
 def test_equal_seeds_give_equal_reports():

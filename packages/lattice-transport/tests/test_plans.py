@@ -114,7 +114,7 @@ def test_fitted_gaussian_is_the_sample_covariance():
     points = np.random.default_rng(0).normal(size=(50, 4))
     fitted = fit_gaussian(points)
     np.testing.assert_allclose(fitted.covariance, np.cov(points.T), atol=1e-12)
-    with pytest.raises(TooFewSamplesError):
+    with pytest.raises(TooFewSamplesError, match="the points: 1 are too few, at least 2 are needed"):
         fit_gaussian(points[:1])
 
 

@@ -13,7 +13,10 @@ import numpy.typing as npt
 
 from lattice_fann.errors import FannError, InvalidInputError, NotNumbersError
 
-__all__ = ["float32_of", "number_array", "plain_array"]
+__all__ = ["float32_of", "lost_in_float32", "number_array", "plain_array"]
+
+_FEWEST_STEPS = 16  # of float32, between the least and the greatest value of a column
+_SMALLEST = 1e-37  # below, float32 has fewer digits, and no scale makes 1 of a deviation
 
 _DEEPEST_LIST = 64  # NumPy's most dimensions
 
@@ -94,6 +97,29 @@ def float32_of(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
+
+
+def lost_in_float32(values: npt.NDArray[Any], converted: npt.NDArray[np.float32]) -> dict[int, str]:
+    """Return the columns whose differences float32 does not hold, each with the reason and the remedy.
+
+    Such are times in seconds since 1970: from one float32 number to the next it is two minutes.
+
+    Args:
+        values: (rows, columns), as given.
+        converted: the same in float32, all finite.
+    """
+    if values.dtype.kind not in "iuf" or (values.dtype.kind == "f" and values.dtype.itemsize <= 4):
+        return {}
+    least, greatest = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
+    peak, extent = np.maximum(np.abs(least), np.abs(greatest)), greatest - least
+    steps = np.spacing(peak.astype(np.float32)).astype(np.float64)
+    few = (extent > 1e-12 * peak) & ((extent < _FEWEST_STEPS * steps) | (peak < _SMALLEST))
+    return {
+        int(i): f"float32 does not hold the differences between {least[i]:.10g} and {greatest[i]:.10g}: subtract an "
+        "offset, or take another unit"
+        for i in np.flatnonzero(few)
+        if (values[:, i] != converted[:, i]).any()  # few whole numbers may be exact
+    }
 
 
 def _holds_a_mask(values: Any, depth: int) -> bool:

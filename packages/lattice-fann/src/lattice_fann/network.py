@@ -144,14 +144,15 @@ class Network(Engine):
 
         A column that does not vary is only centred.
         """
-        rows = number_array(x, "x").astype(np.float64)
+        rows = float32_of(number_array(x, "x")).astype(np.float64)  # what the network computes with
         if rows.ndim != 2 or rows.shape[1] != self.num_inputs or not rows.shape[0]:
             raise SizeMismatchError(f"x must have shape (rows, {self.num_inputs}), at least one row, not {rows.shape}")
-        if not np.isfinite(float32_of(rows)).all():
-            row, column = np.argwhere(~np.isfinite(float32_of(rows)))[0]
+        if not np.isfinite(rows).all():
+            row, column = np.argwhere(~np.isfinite(rows))[0]
             raise InvalidInputError(f"x has a value that is not finite in float32 at row {row}, column {column}")
         deviation = rows.std(axis=0)
-        varies = deviation > 1e-12 * np.maximum(1.0, np.abs(rows).max(axis=0))
+        # in any unit; 1 / 1e-38 is finite in float32
+        varies = deviation > np.maximum(1e-12 * np.abs(rows).max(axis=0), 1e-38)
         self.input_scaling = (rows.mean(axis=0), 1.0 / np.where(varies, deviation, 1.0))
 
     @property

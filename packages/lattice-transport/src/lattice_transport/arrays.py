@@ -66,7 +66,10 @@ def as_real(values: npt.ArrayLike, name: str, dimensions: int) -> _Array:
     """
     array = as_numbers(values, name)
     if array.ndim != dimensions:
-        raise InvalidInputError(f"{name} has shape {array.shape}; it must have {dimensions} dimension(s)")
+        plural = "" if dimensions == 1 else "s"
+        remedy = {(1, 2): ": reshape(-1, 1) makes rows of one number", (2, 1): ": ravel() makes one row of numbers"}
+        hint = remedy.get((array.ndim, dimensions), "")
+        raise InvalidInputError(f"{name} has shape {array.shape}; it must have {dimensions} dimension{plural}{hint}")
     if array.dtype == np.float64 or array.dtype == np.float32:
         return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     with np.errstate(over="ignore"):  # of longer floats: infinity is refused by what follows

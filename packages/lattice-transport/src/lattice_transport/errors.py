@@ -154,13 +154,13 @@ class MixedModelsError(InvalidInputError):
 
 
 class TooFewSamplesError(InvalidInputError):
-    """A test has too few vectors to say anything."""
+    """A test or a fit has too few vectors to say anything."""
 
     def __init__(self, name: str, count: int, least: int) -> None:
         self.name = name
         self.count = count
         self.least = least
-        super().__init__(f"{name} has {count} vectors, {least} are the least for a test; collect more")
+        super().__init__(f"{name}: {count} are too few, at least {least} are needed; collect more")
 
 
 class NotConvergedError(TransportError):

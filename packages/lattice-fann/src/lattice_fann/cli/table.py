@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_fann.arrays import float32_of
+from lattice_fann.arrays import float32_of, lost_in_float32
 from lattice_fann.cli.one_hot import expand, values_of
 from lattice_fann.errors import FormatError, InvalidInputError
 from lattice_fann.formats.files import git_lfs_pointer
@@ -196,7 +196,10 @@ def _numbers(name: str, header: list[str], rows: list[list[str]], kept: list[int
     except ValueError:
         values = None
     if values is not None and np.isfinite(float32_of(values)).all():
-        return float32_of(values)
+        converted = float32_of(values)
+        for column, reason in lost_in_float32(values, converted).items():
+            print(f"lattice-fann: warning: {name}, column {header[kept[column]]!r:.80}: {reason}", file=sys.stderr)
+        return converted
     for number, row in enumerate(rows, start=2):
         for i in kept:
             if not _is_number(row[i]) or not abs(float(row[i])) <= _LARGEST:
@@ -261,4 +264,6 @@ def _matrix(array: npt.NDArray[Any], name: str) -> Float32Array:
     if not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
         raise InvalidInputError(f"{name}: the input at row {row}, column {column} is not finite in float32")
+    for column, reason in lost_in_float32(array.reshape(x.shape), x).items():
+        print(f"lattice-fann: warning: {name}, column {column}: {reason}", file=sys.stderr)
     return x

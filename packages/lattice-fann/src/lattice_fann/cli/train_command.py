@@ -135,7 +135,9 @@ def _network(
         builder.output(1 if table.target.ndim == 1 else table.target.shape[1], Activation.LINEAR)
     else:
         if labels.size < 2:
-            raise InvalidInputError(f"{options.target} holds only {labels[0]!r}: classes need at least two labels")
+            raise InvalidInputError(
+                f"{options.target} holds only {labels[:1].tolist()[0]!r}: classes need at least two labels"
+            )
         builder.output(int(labels.size), Activation.SOFTMAX)
     network = builder.build(seed=options.seed, initialization="he_uniform")
     if not options.no_scaling:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lattice_fann.activation import Activation, checked_activation
 from lattice_fann.arguments import flag, instance, listed, shown, whole
-from lattice_fann.arrays import float32_of, number_array
+from lattice_fann.arrays import float32_of, lost_in_float32, number_array
 from lattice_fann.builder import NetworkBuilder
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
 from lattice_fann.estimators.conventions import feature_names, names_differ, not_fitted_error
@@ -299,6 +299,9 @@ class BaseMLP:
             row, column = np.argwhere(~np.isfinite(converted))[0]
             raise InvalidInputError(f"X holds NaN or infinity: at sample {row}, feature {column}")
         self._check_names(feature_names(x), known=known)
+        if not known:
+            for column, reason in lost_in_float32(array, converted).items():
+                warnings.warn(f"X, feature {column}: {reason}", stacklevel=3)
         return converted
 
     def _check_given(self, y: object) -> None:

@@ -61,7 +61,9 @@ class MLPClassifier(BaseMLP):
             return self
         classes, targets = distinct(labels_of(y, len(samples)))
         if classes.size < 2:
-            raise InvalidInputError(f"there is only 1 class, {classes[0]!r}: a classifier needs at least two")
+            raise InvalidInputError(
+                f"there is only 1 class, {classes[:1].tolist()[0]!r}: a classifier needs at least two"
+            )
         self._train(samples, targets, Activation.SOFTMAX, int(classes.size), sample_weight)
         self.classes_ = classes
         return self

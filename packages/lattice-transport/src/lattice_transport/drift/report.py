@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,9 @@ def judge(
     """
     reasons = [evidence]
     large = effect_size >= reindex_effect
-    if drifted:
+    if drifted and math.isinf(effect_size):
+        reasons.append("the reference has no spread, so any shift calls for a new index")
+    elif drifted:
         comparison = "at least" if large else "below"
         reasons.append(
             f"the shift is {effect_size:.3g} of the reference's spread, {comparison} the {reindex_effect:.3g} that "
@@ -197,7 +200,10 @@ class DriftReport:
     current_model: str | None
 
     def to_dict(self, *, items: bool = True) -> dict[str, Any]:
-        """Return the report as JSON values, with or without the per-item part."""
+        """Return the report as JSON values, with or without the per-item part.
+
+        Infinity, which JSON does not have, becomes None, and ids that are neither numbers nor texts become texts.
+        """
         result: dict[str, Any] = {}
         for entry in dataclasses.fields(self):
             value = getattr(self, entry.name)
@@ -205,10 +211,10 @@ class DriftReport:
                 if items:
                     result["items"] = [
                         {
-                            "id": self.items.ids[i],
+                            "id": _json_value(self.items.ids[i]),
                             "mass": float(self.items.masses[i]),
                             "expected_cost": float(self.items.expected_costs[i]),
-                            "strongest": self.items.strongest[i],
+                            "strongest": _json_value(self.items.strongest[i]),
                             "strongest_mass": float(self.items.strongest_masses[i]),
                             "outlier": bool(self.items.outliers[i]),
                         }
@@ -223,7 +229,7 @@ class DriftReport:
             elif isinstance(value, np.ndarray):
                 result[entry.name] = value.tolist()
             else:
-                result[entry.name] = value
+                result[entry.name] = _json_value(value)
         return result
 
     def plot(self, path: str | None = None) -> Any:
@@ -237,3 +243,11 @@ class DriftReport:
         from lattice_transport.drift.plots import plot_report
 
         return plot_report(self, path)
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, np.generic):  # ids of an array
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
