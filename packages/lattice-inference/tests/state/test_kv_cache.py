@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -266,6 +267,19 @@ def test_a_full_cache_forgets_what_nobody_uses_before_it_refuses():
     assert held(using) == list(range(8))
     with pytest.raises(CacheFullError):
         extend(third, [1])
+
+
+def test_a_copy_that_fails_keeps_no_page(monkeypatch):
+    cache = cache_of(8)
+    sequence = cache.sequence()
+    extend(sequence, range(6))
+    with sequence.fork() as fork:
+        monkeypatch.setattr(cache.storage, "copy_page", Mock(side_effect=[KeyboardInterrupt, None]))
+        with pytest.raises(KeyboardInterrupt):
+            extend(fork, range(6, 12))
+        assert (held(fork), cache.used_pages) == (list(range(6)), 2)
+    sequence.close()
+    assert cache.used_pages == 0
 
 
 def test_without_a_budget_nothing_is_remembered():

@@ -507,10 +507,13 @@ class CachedSequence:
             fresh = self.cache._take(missing + (shared is not None))
             if shared is not None:
                 # the page's first tokens belong to this sequence too, and other holders need the page unchanged
-                own = fresh.pop()
-                self.cache.storage.copy_page(self._pages[shared], own)
+                try:
+                    self.cache.storage.copy_page(self._pages[shared], fresh[-1])
+                except BaseException:
+                    self.cache._pool.release(fresh)
+                    raise
                 self.cache._pool.release([self._pages[shared]])
-                self._pages[shared] = own
+                self._pages[shared] = fresh.pop()
             self._pages += fresh
             self._table = None
 

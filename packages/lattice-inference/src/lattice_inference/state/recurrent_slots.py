@@ -214,7 +214,11 @@ class SequenceSlots:
         here = self._held[-1]
         if not self._pool.may_write(here.slot, self):
             own = replace(here, slot=self._pool.take(self))
-            self._pool.storage.copy(here.slot, own.slot)
+            try:
+                self._pool.storage.copy(here.slot, own.slot)
+            except BaseException:
+                self._pool.release(own.slot, self)
+                raise
             self._held[-1] = own
             self._leave([here])
             here = own
