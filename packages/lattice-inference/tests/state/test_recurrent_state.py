@@ -315,9 +315,10 @@ def test_a_copy_that_fails_keeps_no_slot(model, alone, monkeypatch):
         sequence = cache.sequence()
         run(model, sequence, TOKENS[:40])
         fork, used = sequence.fork(), cache.slots.used
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(type(cache.slots.storage), "copy", Mock(side_effect=KeyboardInterrupt))
+        monkeypatch.setattr(type(cache.slots.storage), "copy", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
             run(model, fork, TOKENS[40:50])
+        monkeypatch.undo()
         assert (fork.length, cache.slots.used) == (40, used)
         assert np.array_equal(run(model, fork, TOKENS[40:50]), alone[40:50])
 
