@@ -282,6 +282,17 @@ def test_a_copy_that_fails_keeps_no_page(monkeypatch):
     assert cache.used_pages == 0
 
 
+def test_an_interrupt_lets_no_page_be_released_twice(monkeypatch):
+    cache = cache_of(8)
+    sequence, release = cache.sequence(), cache._pool.release
+    extend(sequence, range(12))
+    monkeypatch.setattr(cache._pool, "release", Mock(side_effect=[KeyboardInterrupt, None], wraps=release))
+    with pytest.raises(KeyboardInterrupt):
+        sequence.rewind(4)
+    sequence.close()
+    assert [call.args[0] for call in cache._pool.release.call_args_list] == [[1, 2], [0]]
+
+
 def test_without_a_budget_nothing_is_remembered():
     cache = cache_of(4)
     sequence = cache.sequence()

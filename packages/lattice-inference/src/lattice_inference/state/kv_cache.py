@@ -512,8 +512,8 @@ class CachedSequence:
                 except BaseException:
                     self.cache._pool.release(fresh)
                     raise
-                self.cache._pool.release([self._pages[shared]])
-                self._pages[shared] = fresh.pop()
+                copied, self._pages[shared] = self._pages[shared], fresh.pop()
+                self.cache._pool.release([copied])
             self._pages += fresh
             self._table = None
 
@@ -522,7 +522,8 @@ class CachedSequence:
 
     def _drop_pages(self, keep: int) -> None:
         if keep < len(self._pages):
-            with self.cache._lock:
-                self.cache._pool.release(self._pages[keep:])
-            del self._pages[keep:]
+            gone = self._pages[keep:]
+            del self._pages[keep:]  # first: an interrupt in between must not let pages be released twice
             self._table = None
+            with self.cache._lock:
+                self.cache._pool.release(gone)
