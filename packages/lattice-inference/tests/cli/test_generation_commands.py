@@ -17,6 +17,7 @@ import pytest
 
 from lattice_inference import load_model
 from lattice_inference.cli import main
+from lattice_inference.generate.chat import Chat
 from lattice_inference.generate.compare_logits import compare_logits
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.perplexity import perplexity
@@ -69,6 +70,11 @@ def typed(monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
     return give
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 class TestGenerate:
@@ -322,11 +328,24 @@ class TestChat:
         assert (status, out) == (2, "")
         assert err.startswith("lattice: error: ")
 
-    def test_at_a_terminal_an_error_of_a_message_ends_no_conversation(self, lattice, chatting, monkeypatch):
-        class Terminal(io.StringIO):
-            def isatty(self):
-                return True
+    def test_at_a_terminal_an_interrupt_before_an_answer_ends_no_conversation(self, lattice, chatting, monkeypatch):
+        """Such as while a grammar is compiled."""
+        ids, calls = Chat.prompt_ids, []
 
+        def interrupted(chat):
+            calls.append(chat)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return ids(chat)
+
+        monkeypatch.setattr(Chat, "prompt_ids", interrupted)
+        monkeypatch.setattr(sys, "stdin", Terminal("One?\nTwo?\nThree?\n/history\n"))
+        status, out, err = lattice("chat", "--model", chatting, "--temperature", "0")
+        assert (status, out.count("Yes, 😀.")) == (0, 2)
+        assert "(interrupted)" in err
+        assert "user: One?\nassistant: Yes, 😀.\nuser: Three?\n" in err
+
+    def test_at_a_terminal_an_error_of_a_message_ends_no_conversation(self, lattice, chatting, monkeypatch):
         lines = "One?\n/set speculate mtp\nTwo?\n/set speculate null\nThree?\n/history\n"
         monkeypatch.setattr(sys, "stdin", Terminal(lines))
         status, out, err = lattice("chat", "--model", chatting, "--temperature", "0")

@@ -12,6 +12,7 @@ from lattice_inference.errors import BusyError, InvalidInputError, LatticeError
 from lattice_inference.generate.chat import Chat
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.session import Session, SessionConfig
+from lattice_inference.tokenizer.streaming import TokenStream
 from tiny_decoders import EOS
 
 DRAWN = GenerateConfig(max_new_tokens=12, temperature=1.0, seed=11, ignore_stop_tokens=True)
@@ -320,3 +321,23 @@ def test_a_stream_of_tokens_takes_one_at_a_time(chatting_model):
     for call in (lambda: stream.push(ord("a")), stream.finish):
         with pytest.raises(BusyError, match="make a stream for each text"):
             call()
+
+
+def test_an_interrupt_within_the_decoder_of_the_text_is_no_busy_error(drawn_model, monkeypatch):
+    """It comes after the decoder's turn was taken, and before it can be given back."""
+    with Session(drawn_model) as session:
+        expected = session.generate("hello", DRAWN)
+        push, pushed = TokenStream.push, []
+
+        def interrupted(stream, token_id):
+            pushed.append(token_id)
+            if len(pushed) == 6:
+                stream._turn.__enter__()
+                raise KeyboardInterrupt
+            return push(stream, token_id)
+
+        monkeypatch.setattr(TokenStream, "push", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.generate("hello", DRAWN)
+        monkeypatch.undo()
+        assert session.generate("hello", DRAWN).token_ids == expected.token_ids

@@ -99,6 +99,20 @@ def test_a_session_and_its_configuration(drawn_model, name):
     assert_only_typed_errors(lambda value: Session(drawn_model, config=SessionConfig(**{name: value})).close())
 
 
+def test_integers_of_numpy_are_integers(drawn_model):
+    numbers = {"max_tokens": np.int64(64), "chunk_tokens": np.int32(3), "cache_tokens": np.uint16(128)}
+    with Session(drawn_model, config=SessionConfig(**numbers)) as session:
+        session.generate("abc", GREEDY)
+        session.rewind(np.int64(2))
+        assert session.token_ids == tuple(b"ab")
+        with pytest.raises(InvalidInputError, match="chunk_tokens is None"):
+            SessionConfig(chunk_tokens=None)
+    sizes = {"window": 8, "stride": 4}
+    numbers = {name: np.int64(size) for name, size in sizes.items()}
+    wanted = perplexity(drawn_model, "abcdefghij", **sizes).perplexity
+    assert perplexity(drawn_model, "abcdefghij", **numbers).perplexity == wanted
+
+
 def test_what_a_session_is_made_of(drawn_model):
     assert_only_typed_errors(Session)
     assert_only_typed_errors(lambda value: Session(drawn_model, value).close())

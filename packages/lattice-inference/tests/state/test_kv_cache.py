@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -266,6 +267,30 @@ def test_a_full_cache_forgets_what_nobody_uses_before_it_refuses():
     assert held(using) == list(range(8))
     with pytest.raises(CacheFullError):
         extend(third, [1])
+
+
+def test_a_copy_that_fails_keeps_no_page(monkeypatch):
+    cache = cache_of(8)
+    sequence = cache.sequence()
+    extend(sequence, range(6))
+    with sequence.fork() as fork:
+        monkeypatch.setattr(cache.storage, "copy_page", Mock(side_effect=[KeyboardInterrupt, None]))
+        with pytest.raises(KeyboardInterrupt):
+            extend(fork, range(6, 12))
+        assert (held(fork), cache.used_pages) == (list(range(6)), 2)
+    sequence.close()
+    assert cache.used_pages == 0
+
+
+def test_an_interrupt_lets_no_page_be_released_twice(monkeypatch):
+    cache = cache_of(8)
+    sequence, release = cache.sequence(), cache._pool.release
+    extend(sequence, range(12))
+    monkeypatch.setattr(cache._pool, "release", Mock(side_effect=[KeyboardInterrupt, None], wraps=release))
+    with pytest.raises(KeyboardInterrupt):
+        sequence.rewind(4)
+    sequence.close()
+    assert [call.args[0] for call in cache._pool.release.call_args_list] == [[1, 2], [0]]
 
 
 def test_without_a_budget_nothing_is_remembered():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -307,6 +308,19 @@ def test_a_step_that_fails_leaves_the_state_as_it_was(model, alone, monkeypatch)
         assert rows_run(model, lambda: np.array_equal(run(model, sequence, TOKENS[70:150]), alone[70:])) == 80 + 0
         sequence.rewind(70)
         assert np.array_equal(run(model, sequence, TOKENS[70:150]), alone[70:])
+
+
+def test_a_copy_that_fails_keeps_no_slot(model, alone, monkeypatch):
+    with cache_of(model) as cache:
+        sequence = cache.sequence()
+        run(model, sequence, TOKENS[:40])
+        fork, used = sequence.fork(), cache.slots.used
+        monkeypatch.setattr(type(cache.slots.storage), "copy", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(model, fork, TOKENS[40:50])
+        monkeypatch.undo()
+        assert (fork.length, cache.slots.used) == (40, used)
+        assert np.array_equal(run(model, fork, TOKENS[40:50]), alone[40:50])
 
 
 @pytest.mark.slow

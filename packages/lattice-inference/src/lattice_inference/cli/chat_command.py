@@ -103,8 +103,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _answer(chat: Chat, message: str, options: argparse.Namespace) -> None:
-    stream = chat.stream(message)
+    stream = None
     try:
+        stream = chat.stream(message)  # a grammar may take seconds to compile
         for piece in stream:
             if not options.json:
                 print(piece.text, end="", flush=True)
@@ -113,8 +114,11 @@ def _answer(chat: Chat, message: str, options: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         if not sys.stdin.isatty():
             raise
-        stream.close()
+        if stream is not None:
+            stream.close()
         print(" (interrupted)", file=sys.stderr)
+        if stream is None:
+            return
     if options.json:
         print(json.dumps(result_as_json(stream.result)), flush=True)
     else:

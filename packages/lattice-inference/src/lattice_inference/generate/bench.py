@@ -13,6 +13,8 @@ from lattice_inference.errors import InvalidInputError
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.session import Session, SessionConfig
 from lattice_inference.runtime import get_num_threads
+from lattice_inference.token_ids import as_token_id
+from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
     from lattice_inference.generate.causal_language_model import CausalLanguageModel
@@ -69,8 +71,8 @@ def measure_generation(
         ("generate_tokens", generate_tokens, 8),
         ("repeat", repeat, 1),
     ):
-        if type(value) is not int or value < least:
-            raise InvalidInputError(f"{name} is {value!r}; expected at least {least}")
+        if as_token_id(value) is None or value < least:
+            raise InvalidInputError(f"{name} is {value_text(value)}; expected at least {least}")
     prompt = np.random.default_rng(0).integers(0, model.vocab_size, prompt_tokens).tolist()
     prompt_times, first_times, slopes = [], [], []
     with Session(model, config=config) as session:

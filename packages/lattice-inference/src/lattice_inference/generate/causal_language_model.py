@@ -304,7 +304,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             )
         except (MemoryError, OverflowError):
             raise CacheFullError(
-                f"there is no address space for a cache of {wanted:,} tokens: give fewer (tokens=, max_tokens=)"
+                f"there is no address space for a cache of {wanted:,} tokens: give fewer (tokens=, cache_tokens=, "
+                "max_tokens=)"
             ) from None
         return KvCache(
             storage,

@@ -22,7 +22,7 @@ _held: list[threading.RLock] = []
 def end_in_children(owner: _Endable, lock: threading.RLock) -> None:
     """Hold ``lock`` during every fork, and call ``owner._end_in_child()`` in the child.
 
-    Without it, the child would inherit a lock that a thread held which it does not have.
+    Otherwise a child may inherit the lock as taken by a thread that it does not have.
 
     Args:
         owner: whose thread no child has; hashed by identity.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
-from lattice_inference.argument_checks import checked_flag
+from lattice_inference.argument_checks import check_integer, checked_flag
 from lattice_inference.errors import BusyError, InvalidInputError
 from lattice_inference.generate.common_steps import CommonSteps
 from lattice_inference.generate.config import GenerateConfig
@@ -17,6 +17,7 @@ from lattice_inference.generate.result import GenerateResult
 from lattice_inference.generate.session_drafts import SessionDrafts
 from lattice_inference.generate.stream import GenerationStream, Steps
 from lattice_inference.text_lists import check_text_list
+from lattice_inference.token_ids import as_token_id
 from lattice_inference.turn import Turn
 from lattice_inference.value_text import value_text
 
@@ -77,10 +78,11 @@ class SessionConfig:
 
     def __post_init__(self) -> None:
         checked_flag("special_tokens_in_text", self.special_tokens_in_text)
-        for name, most in (("max_tokens", 2**31), ("chunk_tokens", MOST_CHUNK), ("cache_tokens", 2**40)):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or not 1 <= value <= most):
-                raise InvalidInputError(f"{name} is {value_text(value)}; expected an integer from 1 to {most:,}")
+        check_integer("max_tokens", self.max_tokens, 1, 2**31)
+        check_integer("chunk_tokens", self.chunk_tokens, 1, MOST_CHUNK)
+        check_integer("cache_tokens", self.cache_tokens, 1, 2**40)
+        if self.chunk_tokens is None:
+            raise InvalidInputError(f"chunk_tokens is None; expected an integer from 1 to {MOST_CHUNK:,}")
         checked_flag("use_model_config", self.use_model_config)
 
 
@@ -369,12 +371,13 @@ class Session:
         with self._turn:
             self._settle()
             context = self._context()
-            if type(length) is not int or not 0 <= length <= len(context):
+            kept = as_token_id(length)
+            if kept is None or not 0 <= kept <= len(context):
                 raise InvalidInputError(
                     f"a context of {len(context):,} tokens cannot be rewound to {value_text(length)}"
                 )
-            self._sequence.rewind(min(length, self._sequence.length))
-            self._pending = list(context[self._sequence.length : length])
+            self._sequence.rewind(min(kept, self._sequence.length))
+            self._pending = list(context[self._sequence.length : kept])
 
     def fork(self) -> Session:
         """Return another session with the same context.

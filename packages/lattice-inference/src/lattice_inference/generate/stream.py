@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from lattice_inference.errors import BusyError, InvalidInputError
@@ -55,7 +56,8 @@ class Steps:
                     self.tell(None)
                     raise
                 except BaseException:  # an interrupt: the text so far stays
-                    self.generation.cancel()
+                    with suppress(BusyError):  # it came while the text's decoder took or gave back its turn
+                        self.generation.cancel()
                     self.tell(self.generation.result())
                     raise
                 self.ready.extend(pieces)

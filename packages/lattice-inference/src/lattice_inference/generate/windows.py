@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.token_ids import as_token_id
 from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ def check_windows(tokens: int, window: int, stride: int, context_length: int) ->
     Raises:
         InvalidInputError: a window is longer than the context, the stride leaves tokens out, or the text is too short.
     """
-    if type(window) is not int or not 2 <= window <= context_length:
+    if as_token_id(window) is None or not 2 <= window <= context_length:
         raise InvalidInputError(
             f"window is {value_text(window)}; expected 2 to {context_length:,}, the model's context"
         )
-    if type(stride) is not int or not 1 <= stride < window:
+    if as_token_id(stride) is None or not 1 <= stride < window:
         raise InvalidInputError(f"stride is {value_text(stride)}; expected 1 to {window - 1:,}, less than the window")
     if tokens < 2:
         raise InvalidInputError(f"the text has {tokens} tokens; it takes 2 to predict one from another")

@@ -507,10 +507,13 @@ class CachedSequence:
             fresh = self.cache._take(missing + (shared is not None))
             if shared is not None:
                 # the page's first tokens belong to this sequence too, and other holders need the page unchanged
-                own = fresh.pop()
-                self.cache.storage.copy_page(self._pages[shared], own)
-                self.cache._pool.release([self._pages[shared]])
-                self._pages[shared] = own
+                try:
+                    self.cache.storage.copy_page(self._pages[shared], fresh[-1])
+                except BaseException:
+                    self.cache._pool.release(fresh)
+                    raise
+                copied, self._pages[shared] = self._pages[shared], fresh.pop()
+                self.cache._pool.release([copied])
             self._pages += fresh
             self._table = None
 
@@ -519,7 +522,8 @@ class CachedSequence:
 
     def _drop_pages(self, keep: int) -> None:
         if keep < len(self._pages):
-            with self.cache._lock:
-                self.cache._pool.release(self._pages[keep:])
-            del self._pages[keep:]
+            gone = self._pages[keep:]
+            del self._pages[keep:]  # first: an interrupt in between must not let pages be released twice
             self._table = None
+            with self.cache._lock:
+                self.cache._pool.release(gone)

@@ -121,7 +121,8 @@ class _Held:
 class SequenceSlots:
     """The recurrent state of one sequence.
 
-    A call of the model is :meth:`begin`, a :meth:`step` for each of its steps, then :meth:`settle` or :meth:`undo`.
+    A call of the model is :meth:`begin`, a :meth:`step` for each of its steps, then :meth:`settle` or :meth:`undo`. Slots
+    leave the lists before they are released, so that an interrupt in between lets none be released twice.
 
     Args:
         pool: the slots of the cache.
@@ -167,14 +168,14 @@ class SequenceSlots:
 
     def start(self, slot: int, base: int) -> None:
         """Go on at the beginning of a block, from a slot that was shared or taken for this sequence."""
-        self._drop(self._held)
-        self._held = [_Held(slot, base, base)]
+        gone, self._held = self._held, [_Held(slot, base, base)]
+        self._drop(gone)
 
     def restore(self, content: bytes, length: int) -> None:
         """Go on from the exported content of a slot, with the rows up to ``length``."""
         slot, base = self._pool.take(self), length - length % DELTA_BLOCK
-        self._drop(self._held)
-        self._held = [_Held(slot, base, length)]
+        gone, self._held = self._held, [_Held(slot, base, length)]
+        self._drop(gone)
         self._pool.storage.import_(slot, content)
 
     def cut(self, length: int) -> None:
@@ -190,8 +191,8 @@ class SequenceSlots:
 
     def begin(self) -> None:
         """Begin a call: the sequence is not cut any more into the block before."""
-        self._drop(self._held[:-1])
-        self._held = self._held[-1:]
+        gone, self._held = self._held[:-1], self._held[-1:]
+        self._drop(gone)
         self._before = list(self._held)
 
     def split(self, position: int, count: int) -> int:
@@ -214,7 +215,11 @@ class SequenceSlots:
         here = self._held[-1]
         if not self._pool.may_write(here.slot, self):
             own = replace(here, slot=self._pool.take(self))
-            self._pool.storage.copy(here.slot, own.slot)
+            try:
+                self._pool.storage.copy(here.slot, own.slot)
+            except BaseException:
+                self._pool.release(own.slot, self)
+                raise
             self._held[-1] = own
             self._leave([here])
             here = own
@@ -242,15 +247,16 @@ class SequenceSlots:
         """End a call that succeeded."""
         self._release_leaving()
         slots = [held.slot for held in self._held]
-        self._drop([held for held in self._before if held.slot not in slots])
-        self._before = []
+        gone, self._before = [held for held in self._before if held.slot not in slots], []
+        self._drop(gone)
 
     def undo(self) -> None:
         """End a call that failed: go back to where it began."""
         self._release_leaving()
         slots = [held.slot for held in self._before]
-        self._drop([held for held in self._held if held.slot not in slots])
+        gone = [held for held in self._held if held.slot not in slots]
         self._held, self._before, self.prompt_end = self._before, [], None
+        self._drop(gone)
         self._forget_marks(self.length)
 
     @contextmanager
@@ -273,8 +279,9 @@ class SequenceSlots:
         """Give all slots back, in whatever state a call was left."""
         self._release_leaving()
         slots = [held.slot for held in self._held]
-        self._drop([*self._held, *[held for held in self._before if held.slot not in slots], *self._marks])
+        gone = [*self._held, *[held for held in self._before if held.slot not in slots], *self._marks]
         self._held, self._before, self._marks = [], [], []
+        self._drop(gone)
 
     def _mark(self, here: _Held, position: int, end: int) -> None:
         """Keep the state at the beginning of a block if a later call may go on from there."""
@@ -303,9 +310,8 @@ class SequenceSlots:
         self._leaving += [held.slot for held in gone if held.slot not in slots]
 
     def _release_leaving(self) -> None:
-        for slot in self._leaving:
-            self._pool.release(slot, self)
-        self._leaving = []
+        while self._leaving:
+            self._pool.release(self._leaving.pop(), self)
 
     def _drop(self, held: list[_Held]) -> None:
         for each in held:
