@@ -219,10 +219,10 @@ def held_out(keys: Sequence[bytes], share: float, seed: int) -> npt.NDArray[np.b
         return np.zeros(len(keys), dtype=np.bool_)
     out = np.array([hash_position(key, seed) < share for key in keys], dtype=np.bool_)
     if out.all() or not out.any():
-        what = "all" if out.all() else "none"
+        what, remedy = ("all", "smaller") if out.all() else ("none", "larger")
         raise InvalidInputError(
             f"of {len(keys)} examples, {what} would be kept out by a val_split of {share}: "
-            "give more examples, or val_split=0"
+            f"give more different examples, or a {remedy} val_split"
         )
     return out
 
