@@ -344,10 +344,10 @@ class _Run:
     def digest(self) -> str:
         """Identifies all that the bits of this training depend on.
 
-        The number of epochs is left out, so that more may be trained.
+        Epochs and the interval of checkpoints are left out: more may be trained, and stored at other times.
         """
         trainer = self.trainer
-        told: dict[str, Any] = replace(self.config, epochs=1).to_dict()
+        told: dict[str, Any] = replace(self.config, epochs=1, checkpoint_interval=None).to_dict()
         told |= {"hidden": trainer.hidden, "temperature": trainer.temperature, "hard_share": trainer.hard_share}
         digest = blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16)
         for array in (self.x, self.targets, self.weights, *(self.validation or ())):
