@@ -100,7 +100,7 @@ def conversation_of(fields: Fields, engine: Engine) -> Conversation:
         elif given.tool_choice not in (None, "none", "auto"):
             raise ApiError(400, "invalid_value", "tool_choice is set, but there are no tools", "tool_choice")
         param = "messages"
-        messages = readable_messages(template, template_messages(given.messages))
+        messages = list(readable_messages(template, template_messages(given.messages)))
         text, plain = template.render_marked(messages, **asked)
         ids = encode_rendered(tokenizer, text, plain)
         reasoning = reasoning_of(template, messages, asked)
