@@ -42,6 +42,12 @@ def test_a_conversation_has_its_turns_and_one_beginning_token(session):
     assert result.reused_tokens == session.token_ids.index(END, session.token_ids.index(END) + 1)
 
 
+def test_parts_of_a_message_are_lines_of_its_text(session):
+    chat = Chat(session)
+    chat.messages = [{"role": "user", "content": [{"type": "text", "text": text} for text in ("hi", "you")]}]
+    assert chat.prompt_ids() == [BOS, USER, *b"hi\nyou", END, ASSISTANT]
+
+
 @pytest.mark.parametrize("adds_bos", [False, True])
 @pytest.mark.parametrize("writes_bos", [False, True])
 def test_the_beginning_token_comes_exactly_once(tmp_path, adds_bos, writes_bos):

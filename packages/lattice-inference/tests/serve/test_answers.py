@@ -59,6 +59,13 @@ class TestChat:
         assert answer["usage"]["total_tokens"] == expected.prompt_tokens + 12
         assert answer["object"] == "chat.completion"
 
+    def test_contents_in_parts_are_those_in_one_text(self, client):
+        parts = [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in ASKED]
+        answer, expected = (
+            post(client, "/v1/chat/completions", **DRAWN | {"messages": each}) for each in (parts, ASKED)
+        )
+        assert (answer["choices"], answer["usage"]) == (expected["choices"], expected["usage"])
+
     def test_an_adapter_is_a_model_of_its_name(self, client, models):
         answer = post(client, "/v1/chat/completions", **{**DRAWN, "model": "tuned"})
         expected = alone(models.drawn, adapter="other").text

@@ -8,6 +8,7 @@ import pytest
 
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.tokenizer.chat_template import ChatTemplate
+from lattice_inference.tokenizer.message_parts import readable_messages
 
 ASKED = [{"role": "user", "content": "hello"}]
 CALL = {"type": "function", "function": {"name": "weather", "arguments": None}}
@@ -150,6 +151,31 @@ def test_each_part_of_a_system_message_counts():
     assert ChatTemplate("{{ messages[0].content | map(attribute='text') | join }}").render(messages) == "onetwo"
     with pytest.raises(UnsupportedError, match=r"the system message \(part 1 of its content\)"):
         ChatTemplate("{{ messages[0].content[0].text }}").render(messages)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{% for m in messages %}[{{ m.content }}]{% endfor %}", "[one\ntwo][hello]"),
+        ("{% for m in messages %}[{{ m.content | trim }}]{% endfor %}", "[one\ntwo][hello]"),
+        ("{% for m in messages %}{{ '[' + m.content + ']' }}{% endfor %}", "[one\ntwo][hello]"),
+        (
+            "{% for m in messages %}[{% if m.content is string %}{{ m.content }}{% else %}"
+            "{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endif %}]{% endfor %}",
+            "[<one><two>][hello]",
+        ),
+    ],
+)
+def test_parts_are_lines_of_one_text_where_the_template_knows_no_parts(source, text):
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    template, messages = ChatTemplate(source), [{"role": "user", "content": parts}, *ASKED]
+    assert template.render(readable_messages(template, messages)) == text
+    assert messages[0]["content"] == parts
+
+
+@pytest.mark.parametrize("messages", ["x", [], [3], ASKED, [{"role": "user", "content": [{"type": "image"}]}]], ids=str)
+def test_other_contents_stay_as_they_are(messages):
+    assert readable_messages(ChatTemplate("{{ messages }}"), messages) is messages
 
 
 def test_each_system_message_counts():

@@ -160,6 +160,7 @@ def test_train_takes_the_labels_that_are_there(folder: Path, capsys: pytest.Capt
         (2, ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--hidden", "many"]),
         (2, ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--dropout", "2"]),
         (2, ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--labels", "number"]),
+        (2, ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--val-split", "0"]),
         (
             2,
             [
@@ -187,3 +188,10 @@ def test_mistakes_end_with_one_line_and_leave_nothing(
     assert err.startswith("lattice-tune: error: ")
     assert err.count("\n") == 1
     assert [path for path in sorted(folder.rglob("*")) if "cache" not in path.parts] == before
+
+
+def test_a_remedy_can_be_taken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No message of val_split leads to the next one."""
+    train = ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--val-split"]
+    assert "the calibration needs examples that are kept out" in run(*train, "0", capsys=capsys)[2]
+    assert "or a larger val_split" in run(*train, "0.0001", capsys=capsys)[2]

@@ -36,6 +36,19 @@ def test_of_a_conversation_the_assistants_messages_and_their_ends_are_trained(de
     assert (example.token_ids == END).sum() == 4  # the one that the user wrote is text
 
 
+def test_parts_of_a_message_are_lines_of_its_text(decoder: Path) -> None:
+    """The template knows no parts, and would write the list as Python does."""
+    question, answer = ([{"type": "text", "text": text} for text in texts] for texts in (["hi", "you"], ["yo", "ho"]))
+    in_parts, in_text = (
+        {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]}
+        for asked, answered in ((question, answer), ("hi\nyou", "yo\nho"))
+    )
+    found, expected = read(decoder, in_parts, in_text)
+    assert found.token_ids.tolist() == expected.token_ids.tolist()
+    assert found.trained.tolist() == expected.trained.tolist()
+    assert trained_text(found).startswith("yo\nho")
+
+
 def test_of_a_pair_the_completion_is_trained_and_of_a_text_all_but_the_first_token(decoder: Path) -> None:
     pair, text = read(decoder, {"prompt": "2 + 2 =", "completion": " 4"}, {"text": "abc"})
     assert trained_text(pair) == " 4<eos>"

@@ -93,11 +93,11 @@ def test_the_pooling_of_a_model_whose_files_state_none_is_named(tiny_encoder: Pa
         made.train(ROWS["cosent"])
     losses = {}
     for pooling in ("cls", "mean"):
-        with LoraTrainer(plain, LoraConfig(rank=4), SHORT, objective="cosent", pooling=pooling) as made:  # type: ignore[arg-type]
+        with LoraTrainer(plain, LoraConfig(rank=4), SHORT, objective="cosent", pooling=pooling) as made:
             losses[pooling] = made.train(ROWS["cosent"], folder=tmp_path / "work").losses
             made.save(tmp_path / pooling)
             found = made.evaluate(ROWS["cosent"])
-        with load_encoder(plain, pooling=pooling) as encoder:  # type: ignore[arg-type]
+        with load_encoder(plain, pooling=pooling) as encoder:
             encoder.load_adapter(tmp_path / pooling, "a")
             first, second = (encoder.encode(texts, adapter="a").vectors for texts in zip(*PAIRS, strict=True))
         assert cosent_loss(first, second, np.arange(4) / 4, 20.0)[0] == pytest.approx(found.loss, rel=1e-4)

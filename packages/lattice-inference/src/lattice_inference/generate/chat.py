@@ -12,6 +12,7 @@ from lattice_inference.argument_checks import check_provides, checked_flag, chec
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.generate.prompt_tokens import encode_rendered
 from lattice_inference.generate.result import FinishReason, GenerateResult
+from lattice_inference.tokenizer.message_parts import readable_messages
 from lattice_inference.turn import Turn
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ class Chat:
             from lattice_inference.tools.messages import template_messages
 
             messages = template_messages(messages)
-        return messages, self.variables if self._tools is None else {**self.variables, **self._tools.variables}
+        readable: Any = readable_messages(self.template, messages)
+        return readable, self.variables if self._tools is None else {**self.variables, **self._tools.variables}
 
     def send(
         self, text: str, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None

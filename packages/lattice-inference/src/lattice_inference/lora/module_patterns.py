@@ -117,9 +117,9 @@ def module_is_targeted(module: str, config: Mapping[str, object], where: str) ->
 
 
 def ending_is_left_out(ending: str, config: Mapping[str, object], where: str) -> bool:
-    """Return whether the fields exclude every module whose path ends in ``ending``, which ``target_modules`` lists.
+    """Return whether the fields exclude every module whose path ends so.
 
-    The arguments are those of :func:`module_is_targeted`.
+    ``ending`` is one of ``target_modules``; the other arguments are those of :func:`module_is_targeted`.
     """
     if _is_listed(ending, config.get("exclude_modules"), f"{where}: exclude_modules"):
         return True

@@ -109,7 +109,7 @@ class PeftConfig:
         return module_is_targeted(module, self.fields, self.source)
 
     def leaves_out(self, target: str) -> bool:
-        """Return whether other fields exclude every module whose path ends in a name of ``target_modules``."""
+        """Return whether other fields exclude all modules that an ending in ``target_modules`` has."""
         is_saved = any(name in target.split(".") for name in self.modules_to_save)
         return is_saved or ending_is_left_out(target, self.fields, self.source)
 

@@ -13,6 +13,7 @@ from lattice_inference.generate.reasoning_prompt import reasoning_of
 from lattice_inference.serve.api_errors import ApiError, refusal_of
 from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.grammar_fields import GivenGrammar, format_grammar, grammar_field, written_grammar
+from lattice_inference.tokenizer.message_parts import readable_messages
 from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def conversation_of(fields: Fields, engine: Engine) -> Conversation:
         elif given.tool_choice not in (None, "none", "auto"):
             raise ApiError(400, "invalid_value", "tool_choice is set, but there are no tools", "tool_choice")
         param = "messages"
-        messages = template_messages(given.messages)
+        messages = list(readable_messages(template, template_messages(given.messages)))
         text, plain = template.render_marked(messages, **asked)
         ids = encode_rendered(tokenizer, text, plain)
         reasoning = reasoning_of(template, messages, asked)

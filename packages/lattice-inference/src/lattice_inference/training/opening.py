@@ -149,9 +149,9 @@ def _head(model: OpenedModel, loss: Loss, pooling: object, normalize: object) ->
 
 
 def _transformers_path(module: str, loss: Loss, sites: AdapterSites) -> str:
-    """Return a linear's path in the class that transformers loads for a loss, whatever class wrote the file.
+    """Return a linear's path in the class of transformers that has a loss.
 
-    These are AutoModel for vectors, and AutoModelForCausalLM for tokens. Only files of classifiers have a head for scores.
+    It does not depend on the class that wrote the file, but for scores, which only files of classifiers have.
     """
     stem = module_stem(module)
     match loss:

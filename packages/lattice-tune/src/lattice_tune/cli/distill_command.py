@@ -130,7 +130,9 @@ def _config(options: argparse.Namespace) -> DistillationConfig:
             seed=options.seed,
             optimizer=OptimizerConfig(learning_rate=options.learning_rate),
             regularization=RegularizationConfig(dropout=options.dropout, label_smoothing=options.label_smoothing),
-            early_stopping=EarlyStopping(patience=options.patience),
+            early_stopping=EarlyStopping(
+                monitor="val_loss" if options.val_split else "train_loss", patience=options.patience
+            ),
         ),
     )
 

@@ -219,10 +219,10 @@ def held_out(keys: Sequence[bytes], share: float, seed: int) -> npt.NDArray[np.b
         return np.zeros(len(keys), dtype=np.bool_)
     out = np.array([hash_position(key, seed) < share for key in keys], dtype=np.bool_)
     if out.all() or not out.any():
-        what = "all" if out.all() else "none"
+        what, remedy = ("all", "smaller") if out.all() else ("none", "larger")
         raise InvalidInputError(
             f"of {len(keys)} examples, {what} would be kept out by a val_split of {share}: "
-            "give more examples, or val_split=0"
+            f"give more different examples, or a {remedy} val_split"
         )
     return out
 
@@ -344,10 +344,10 @@ class _Run:
     def digest(self) -> str:
         """Identifies all that the bits of this training depend on.
 
-        The number of epochs is left out, so that more may be trained.
+        Epochs and the interval of checkpoints are left out: more may be trained, and stored at other times.
         """
         trainer = self.trainer
-        told: dict[str, Any] = replace(self.config, epochs=1).to_dict()
+        told: dict[str, Any] = replace(self.config, epochs=1, checkpoint_interval=None).to_dict()
         told |= {"hidden": trainer.hidden, "temperature": trainer.temperature, "hard_share": trainer.hard_share}
         digest = blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16)
         for array in (self.x, self.targets, self.weights, *(self.validation or ())):

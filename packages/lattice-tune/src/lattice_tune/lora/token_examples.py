@@ -18,6 +18,7 @@ from lattice_inference.errors import InvalidInputError as InferenceInputError
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.generate.prompt_tokens import answer_end_ids, end_token_ids, rendered_tokens
 from lattice_inference.models.opened_model import open_model
+from lattice_inference.tokenizer.message_parts import readable_messages
 from lattice_tune.errors import DatasetError, InvalidInputError
 from lattice_tune.lora.rows import PlacedRow, text_in
 
@@ -148,7 +149,8 @@ class TokenReader:
                 f"{row.place}: messages need a chat template, which the model lacks: give prompt, completion"
             )
         more = {name: row.fields[name] for name in ("tools", "documents") if row.fields.get(name) is not None}
-        text, given, answers = self._template.render_answers(row.fields["messages"], **more)
+        messages = readable_messages(self._template, row.fields["messages"])
+        text, given, answers = self._template.render_answers(messages, **more)
         return self._marked(row.place, text, given, answers, ends=False)
 
     def _pair(self, row: PlacedRow) -> TokenExample:

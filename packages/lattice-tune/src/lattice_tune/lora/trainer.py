@@ -420,7 +420,9 @@ class LoraTrainer:
             reader = TokenReader.of_model(self.path, self.training.max_tokens)
             found = reader.read(rows_of(source, name))
             return found.examples, found.truncated
-        texts = TextReader(self.path, self.objective, self.training.max_tokens, prompt=self._prompt, pooling=self._pooling)
+        texts = TextReader(
+            self.path, self.objective, self.training.max_tokens, prompt=self._prompt, pooling=self._pooling
+        )
         return texts.read(list(rows_of(source, name))), 0
 
     def _label_names(self, examples: list[Any]) -> tuple[str, ...] | None:
