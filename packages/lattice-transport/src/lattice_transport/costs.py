@@ -79,7 +79,7 @@ def points_that_fit(points: _Array, name: str, metric: str) -> None:
 
 
 def differences_that_fit(x: _Array, y: _Array, metric: str) -> None:
-    """Raise InvalidInputError for clouds so small that the squares of all differences would underflow."""
+    """Raise InvalidInputError if the squares of all differences would underflow."""
     if metric == "cosine":
         return
     (x_low, x_high, _), (y_low, y_high, _) = _transport.extremes(x), _transport.extremes(y)

@@ -250,7 +250,7 @@ def wasserstein_1d(
 
 
 def _power_mean(values: _Float64, shares: _Float64, p: float) -> float:
-    """Return (sum shares values^p)^(1/p), in units of the largest value: no power of it leaves the range."""
+    """Return (sum shares values^p)^(1/p), computed in units of the largest value."""
     largest = float(values.max())
     if p == 1.0 or not 0.0 < largest < math.inf:
         return float(shares @ values)

@@ -78,7 +78,10 @@ def fit_gaussian(points: npt.ArrayLike, weights: npt.ArrayLike | None = None) ->
 
 
 def _scaled(covariance: _Float64) -> tuple[_Float64, float]:
-    """Return the covariance in units of a deviation, a power of two, and this unit: products then stay in range."""
+    """Return the covariance in units of about a deviation, and this unit, a power of two.
+
+    Products of such covariances stay in the range of float64.
+    """
     exponent = math.frexp(float(np.abs(covariance).max()))[1] // 2
     return np.ldexp(covariance, -2 * exponent), math.ldexp(1.0, exponent)
 
