@@ -3,6 +3,7 @@
 import io
 import pickle
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +154,14 @@ def test_output_that_cannot_be_written_is_noticed_before_any_work(
         assert err.count("\n") == 1
         assert f"{folder}/file" in err
         assert ".tmp" not in err
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_plot_has_the_format_of_its_suffix(capsys, vectors, suffix, start):
+    pytest.importorskip("matplotlib")
+    arguments = ("drift", vectors, vectors, "--permutations", "19", "--plot", f"x.{suffix}")
+    assert run(capsys, *arguments)[0] == 0
+    assert Path(f"x.{suffix}").read_bytes().startswith(start)
 
 
 def test_missing_matplotlib_is_noticed_before_any_work(capsys, vectors, monkeypatch):
