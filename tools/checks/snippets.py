@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["Block", "blocks_of", "commands_of", "run_page"]
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
-_COMMAND = re.compile(r"(^|\|\s*)lattice(-embed|-tune)? ")
+_COMMAND = re.compile(r"(^|\|\s*)lattice(-embed|-fann|-transport|-tune)? ")
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ def blocks_of(text: str) -> list[Block]:
 
 
 def commands_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of our commands in the page's ``console``, ``bash`` and bare blocks.
+    """Yield line and text of our commands in the page's console, bash, text and bare blocks.
 
     A command that a backslash continues is one text, with the number of its first line.
     """
     for block in blocks_of(text):
-        if block.info not in ("", "bash", "console"):
+        if block.info not in ("", "bash", "console", "text"):
             continue
         lines = enumerate(block.code.splitlines(), block.line)
         for number, line in lines:

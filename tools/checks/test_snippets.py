@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from .command_cases import PROGRAMS
 from .conftest import MINILM, ROOT, link_models, needs_model, with_our_commands
 from .snippets import blocks_of, commands_of
 
@@ -81,18 +83,15 @@ def test_command_succeeds(command, minilm_directory, snippet_folder, snippet_env
 
 
 @pytest.mark.parametrize("command", [pytest.param(c, id=place) for place, c in COMMANDS])
-def test_command_has_only_options_that_exist(command):
-    import lattice_embed.cli.parser
-    import lattice_inference.cli.parser
-    import lattice_tune.cli.parser
-
-    words = shlex.split(command)
-    parsers = {"lattice": lattice_inference.cli.parser, "lattice-embed": lattice_embed.cli.parser}
-    parsers["lattice-tune"] = lattice_tune.cli.parser
-    start = next(place for place, word in enumerate(words) if word in parsers)
+def test_command_has_only_options_that_exist(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("lora.toml").write_text("model = 'smollm2.gguf'", encoding="utf-8")  # read by the parser
+    words = shlex.split(command, comments=True)
+    start = next(place for place, word in enumerate(words) if word in PROGRAMS)
     rest = words[start + 1 :]
     end = next((place for place, word in enumerate(rest) if word in ("|", ">")), None)
-    assert parsers[words[start]].build_parser().parse_args(rest[:end]).run
+    parser = importlib.import_module(f"{PROGRAMS[words[start]]}.cli.parser").build_parser()
+    assert parser.parse_args(rest[:end]).run
 
 
 def test_continued_command_is_one_command():
@@ -104,6 +103,26 @@ def test_pages_show_snippets_and_commands():
     """Guards the tests above: a change of the fences cannot empty them."""
     assert sum(bool(code) for code in SNIPPETS.values()) >= 10
     assert len(COMMANDS) >= 8
+
+
+def test_commands_of_every_program_are_tried():
+    tried = {shlex.split(command)[0] for _, command in COMMANDS}
+    assert set(PROGRAMS) <= tried
+
+
+def test_links_to_headings_lead_somewhere():
+    """An anchor is the heading in lower case, without punctuation, with hyphens for blanks."""
+    headings = {
+        name: {
+            re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title.lower())).strip().replace(" ", "-")
+            for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        }
+        for name, text in TEXTS.items()
+    }
+    for name, text in TEXTS.items():
+        for path, anchor in re.findall(r"\]\(([^):#\s]*)#([^)\s]+)\)", text):
+            target = (ROOT / name).parent / path if path else ROOT / name
+            assert anchor in headings[target.resolve().relative_to(ROOT).as_posix()], f"{name}: {path}#{anchor}"
 
 
 def test_unclosed_fence_is_found():

@@ -69,6 +69,20 @@ def test_a_column_that_float32_cannot_hold_is_named(tmp_path: Path, capsys: pyte
     assert err.count("warning") == 1
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_other_separators_are_named(mark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "table.csv").write_text(f"size{mark}kind\n1{mark}a\n2{mark}b\n")
+    assert train(tmp_path / "table.csv", "--target", "kind") == 2
+    assert capsys.readouterr().err.endswith("; separate columns by commas\n")
+
+
+def test_too_few_rows_to_keep_some_out_have_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "table.csv").write_text("size,kind\n1,a\n2,b\n")
+    assert train(tmp_path / "table.csv", "--target", "kind") == 2
+    assert "leaves a part without any: take 0, or more samples" in capsys.readouterr().err
+    assert train(tmp_path / "table.csv", "--target", "kind", "--validation", "0") == 0
+
+
 def test_columns_of_texts_become_inputs_and_columns_may_be_dropped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,11 @@ from lattice_transport import (
     NotConvergedError,
     NumericalError,
     PivotLimitError,
+    PointClouds,
+    detect_drift,
     emd,
+    sliced_wasserstein,
+    wasserstein_1d,
 )
 
 
@@ -133,3 +137,30 @@ def test_gap_of_an_unfinished_plan_bounds_what_it_lacks():
 def test_number_of_pivots_is_checked(pivots):
     with pytest.raises(InvalidInputError, match="max_pivots"):
         emd(None, None, [[1.0]], max_pivots=pivots)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1.0, 1e150, 1e300])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 50.0])
+def test_distances_on_the_line_grow_with_the_points(scale, p):
+    rng = np.random.default_rng(0)
+    x, y, a = rng.normal(size=12), rng.normal(size=9) + 1, rng.dirichlet(np.ones(12))
+    cost = np.abs(x[:, None] - y) ** p
+    expected = emd(a, None, cost).cost ** (1 / p)
+    assert wasserstein_1d(x * scale, y * scale, a, p=p) / scale == pytest.approx(expected, rel=1e-9)
+    sliced = sliced_wasserstein(x[:, None] * scale, y[:, None] * scale, a, p=p, projections=3)
+    assert sliced / scale == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e-22), (np.float64, 1e-160)])
+@pytest.mark.parametrize("call", [lambda x, y: emd(None, None, PointClouds(x, y)), detect_drift])
+def test_points_whose_distances_underflow_are_refused(dtype, scale, call):
+    """All distances would be 0, and nothing would seem to have moved."""
+    points = np.random.default_rng(0).normal(size=(10, 2))
+    with pytest.raises(InvalidInputError, match=r"underflow: (pass float64, or )?scale the points"):
+        call((points * scale).astype(dtype), (points * scale + scale).astype(dtype))
+
+
+def test_tiny_points_beside_ordinary_ones_are_taken():
+    tiny = np.full((4, 2), 1e-200)
+    assert emd(None, None, PointClouds(tiny, np.ones((4, 2)))).cost == pytest.approx(2.0)
+    assert emd(None, None, PointClouds(tiny, tiny.copy())).cost == 0.0

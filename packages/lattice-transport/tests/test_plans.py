@@ -124,3 +124,12 @@ def test_fitted_gaussian_is_the_sample_covariance():
 def test_what_is_no_covariance_is_refused(covariance):
     with pytest.raises(InvalidInputError):
         Gaussian([0.0, 0.0], covariance)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-100, 1e-30, 1e30, 1e70])
+def test_distance_of_gaussians_grows_with_the_points(scale):
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(20, 3)), 2 * rng.normal(size=(20, 3)) + 1
+    expected = gaussian_wasserstein(fit_gaussian(first), fit_gaussian(second))
+    found = gaussian_wasserstein(fit_gaussian(first * scale), fit_gaussian(second * scale))
+    assert found / scale == pytest.approx(expected, rel=1e-12)

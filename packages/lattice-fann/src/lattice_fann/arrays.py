@@ -100,7 +100,7 @@ def float32_of(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def lost_in_float32(values: npt.NDArray[Any], converted: npt.NDArray[np.float32]) -> dict[int, str]:
-    """Return the columns whose differences float32 does not hold, each with the reason and the remedy.
+    """Return the columns whose differences float32 does not hold, each with the remedy.
 
     Such are times in seconds since 1970: from one float32 number to the next it is two minutes.
 

@@ -337,6 +337,13 @@ def test_doctor(capsys):
     assert "LATTICE_ISA" in capsys.readouterr().out
 
 
+def test_doctor_checks_the_files_before_it_lists_devices(capsys, monkeypatch, tmp_path):
+    """The list may take seconds, and drivers write to standard error."""
+    monkeypatch.setattr("lattice_inference.cli.doctor_command.devices", Mock(side_effect=AssertionError))
+    assert failure(capsys, "doctor", tmp_path / "none.gguf")[0] == 1
+    assert failure(capsys, "doctor", "--context", 5)[0] == 2
+
+
 def test_doctor_weighs_a_model(capsys, model):
     memory = run_json(capsys, "doctor", "--json", model)["memory"]
     assert memory["weights_bytes"] == 3 * 64 * 32 * 4

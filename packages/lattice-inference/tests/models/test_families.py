@@ -312,3 +312,28 @@ def imported(node):
         assert not node.level, "a relative import hides what it is of"
         return [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
     return []
+
+
+@pytest.mark.parametrize(
+    ("causal", "name", "hint"),
+    [
+        (True, "bert", ". 'bert' is an encoder, which generates no text: load_encoder and lattice-embed run it"),
+        (
+            False,
+            "llama",
+            ". 'llama' is a language model, which gives no vectors: load_model and `lattice generate` run it",
+        ),
+        (True, "mamba", ""),
+        (None, "mamba", ""),
+    ],
+)
+def test_a_model_of_the_other_kind_is_named(causal, name, hint):
+    for search, mapping in (
+        (families.family_of_config, {"model_type": name}),
+        (families.family_of_gguf, {"general.architecture": name}),
+    ):
+        with pytest.raises(UnsupportedError) as caught:
+            search(mapping, "a file", causal=causal)
+        message = str(caught.value)
+        assert message.endswith(hint)
+        assert ("run it" in message) == bool(hint)

@@ -20,7 +20,17 @@ from lattice_transport.errors import (
     NonFinitePointError,
 )
 
-__all__ = ["METRICS", "Cost", "Metric", "PointClouds", "as_cost", "as_points", "cost_matrix", "points_that_fit"]
+__all__ = [
+    "METRICS",
+    "Cost",
+    "Metric",
+    "PointClouds",
+    "as_cost",
+    "as_points",
+    "cost_matrix",
+    "differences_that_fit",
+    "points_that_fit",
+]
 
 Metric = Literal["sqeuclidean", "euclidean", "cosine"]
 _METRICS: dict[str, int] = {
@@ -56,7 +66,7 @@ def as_points(values: npt.ArrayLike, name: str) -> _Array:
 
 
 def points_that_fit(points: _Array, name: str, metric: str) -> None:
-    """Raise InvalidInputError for coordinates whose distances would overflow or underflow."""
+    """Raise InvalidInputError for coordinates whose distances would overflow."""
     low, high, _ = _transport.extremes(points)
     most = max(-low, high)
     narrow = points.dtype == np.float32 and metric == "sqeuclidean"
@@ -65,6 +75,21 @@ def points_that_fit(points: _Array, name: str, metric: str) -> None:
         raise InvalidInputError(
             f"{name} has a coordinate of {most:.6g}; distances between such points would overflow. Scale the points, so "
             f"that none is above {limit:.3g}"
+        )
+
+
+def differences_that_fit(x: _Array, y: _Array, metric: str) -> None:
+    """Raise InvalidInputError if the squares of all differences would underflow."""
+    if metric == "cosine":
+        return
+    (x_low, x_high, _), (y_low, y_high, _) = _transport.extremes(x), _transport.extremes(y)
+    extent = max(x_high, y_high) - min(x_low, y_low)
+    narrow = np.result_type(x, y) == np.float32 and metric == "sqeuclidean"
+    limit = math.sqrt(float(np.finfo(np.float32 if narrow else np.float64).tiny))
+    if 0.0 < extent < limit:
+        remedy = "pass float64, or scale the points" if narrow else "scale the points"
+        raise InvalidInputError(
+            f"all coordinates are within {extent:.3g}, and the squares of less than {limit:.3g} underflow: {remedy}"
         )
 
 
@@ -105,6 +130,7 @@ class PointClouds:
         points_that_fit(x, "x", self.metric)
         if not same:
             points_that_fit(y, "y", self.metric)
+        differences_that_fit(x, y, self.metric)
         object.__setattr__(self, "x", np.ascontiguousarray(x, dtype))
         object.__setattr__(self, "y", self.x if same else np.ascontiguousarray(y, dtype))
 

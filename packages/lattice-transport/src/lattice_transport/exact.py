@@ -245,12 +245,21 @@ def wasserstein_1d(
         target = target[marginals.columns]
     total = marginals.a.sum()
     with np.errstate(over="ignore", invalid="ignore"):
-        power = _line_power(source, target, marginals.a / total, marginals.b / total, order)
-    return float(_finite(power, "the distance") ** (1.0 / order))
+        distance = _line_distance(source, target, marginals.a / total, marginals.b / total, order)
+    return _finite(distance, "the distance")
 
 
-def _line_power(x: _Float64, y: _Float64, a: _Float64, b: _Float64, p: float) -> float:
-    """W_p^p of points on the line with weights that sum to 1."""
+def _power_mean(values: _Float64, shares: _Float64, p: float) -> float:
+    """Return (sum shares values^p)^(1/p), computed in units of the largest value."""
+    largest = float(values.max())
+    if p == 1.0 or not 0.0 < largest < math.inf:
+        return float(shares @ values)
+    power = float(shares @ (values / largest) ** p)
+    return largest * math.pow(power, 1.0 / p)
+
+
+def _line_distance(x: _Float64, y: _Float64, a: _Float64, b: _Float64, p: float) -> float:
+    """W_p of points on the line with weights that sum to 1."""
     x_order, y_order = np.argsort(x, kind="stable"), np.argsort(y, kind="stable")
     x, y = x[x_order], y[y_order]
     x_levels, y_levels = np.cumsum(a[x_order]), np.cumsum(b[y_order])
@@ -260,7 +269,7 @@ def _line_power(x: _Float64, y: _Float64, a: _Float64, b: _Float64, p: float) ->
     # the value of a quantile function on (level before, level]
     x_at = x[np.minimum(np.searchsorted(x_levels, levels, side="left"), len(x) - 1)]
     y_at = y[np.minimum(np.searchsorted(y_levels, levels, side="left"), len(y) - 1)]
-    return float(widths @ np.abs(x_at - y_at) ** p)
+    return _power_mean(np.abs(x_at - y_at), widths, p)
 
 
 def sliced_wasserstein(
@@ -300,13 +309,14 @@ def sliced_wasserstein(
     weights_a, weights_b = marginals.a / total, marginals.b / total
     directions = np.random.default_rng(seed).standard_normal((projections, source.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    powers = 0.0
+    distances = np.empty(projections)
     with np.errstate(over="ignore", invalid="ignore"):
         for first in range(0, projections, 64):
             block = directions[first : first + 64].T
             along_x, along_y = source @ block, target @ block
             for k in range(block.shape[1]):
-                powers += _line_power(
+                distances[first + k] = _line_distance(
                     along_x[:, k].astype(np.float64), along_y[:, k].astype(np.float64), weights_a, weights_b, order
                 )
-    return float(_finite(powers / projections, "the distance") ** (1.0 / order))
+        mean = _power_mean(distances, np.full(projections, 1.0 / projections), order)
+    return _finite(mean, "the distance")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from lattice_transport.arrays import as_numbers
 from lattice_transport.checks import check_kind
-from lattice_transport.costs import as_points, points_that_fit
+from lattice_transport.costs import as_points, differences_that_fit, points_that_fit
 from lattice_transport.errors import DimensionMismatchError, InvalidInputError, TooFewSamplesError
 from lattice_transport.measures import check_weights
 
@@ -67,6 +67,7 @@ def fit_gaussian(points: npt.ArrayLike, weights: npt.ArrayLike | None = None) ->
         raise TooFewSamplesError("the points", len(array), 2)
     masses = check_weights(weights, len(array), 0)
     points_that_fit(array, "the points", "sqeuclidean")
+    differences_that_fit(array, array, "sqeuclidean")
     masses = masses / masses.sum()
     mean = masses @ array
     centred = array - mean
@@ -74,6 +75,15 @@ def fit_gaussian(points: npt.ArrayLike, weights: npt.ArrayLike | None = None) ->
     with np.errstate(over="ignore"):  # what is not finite is refused
         covariance = (centred * masses[:, None]).T @ centred / max(unbiased, float(np.finfo(float).tiny))
     return Gaussian(mean, covariance)
+
+
+def _scaled(covariance: _Float64) -> tuple[_Float64, float]:
+    """Return the covariance in units of about a deviation, and this unit, a power of two.
+
+    Products of such covariances stay in the range of float64.
+    """
+    exponent = math.frexp(float(np.abs(covariance).max()))[1] // 2
+    return np.ldexp(covariance, -2 * exponent), math.ldexp(1.0, exponent)
 
 
 def _root(matrix: _Float64) -> _Float64:
@@ -91,9 +101,10 @@ def gaussian_wasserstein(first: Gaussian, second: Gaussian) -> float:
     check_kind("second", second, Gaussian)
     if len(first.mean) != len(second.mean):
         raise DimensionMismatchError("dimension of the Gaussians", expected=len(first.mean), actual=len(second.mean))
-    root = _root(first.covariance)
-    middle = root @ second.covariance @ root
-    cross = float(np.sqrt(np.maximum(np.linalg.eigvalsh(0.5 * (middle + middle.T)), 0.0)).sum())
+    (one, one_unit), (other, other_unit) = _scaled(first.covariance), _scaled(second.covariance)
+    root = _root(one)
+    middle = root @ other @ root
+    cross = float(np.sqrt(np.maximum(np.linalg.eigvalsh(0.5 * (middle + middle.T)), 0.0)).sum()) * one_unit * other_unit
     gap = first.mean - second.mean
     squared = float(gap @ gap) + float(np.trace(first.covariance) + np.trace(second.covariance)) - 2.0 * cross
     return math.sqrt(max(squared, 0.0))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lattice_inference import GenerateConfig, LoraAdapter, Session, load_adapter_file, load_model, perplexity
-from lattice_inference.lora import LoraHook, in_row_order
+from lattice_inference.lora import LoraHook, LoraSite, in_row_order
 from lattice_tune import (
     CheckpointError,
     ConfigError,
@@ -227,6 +227,15 @@ def test_a_record_that_was_changed_is_refused(decoder: Path, tmp_path: Path, pla
         np.savez(path, **arrays)
         with pytest.raises(CheckpointError, match="no checkpoint"):
             made.train(ROWS[:3], folder=tmp_path)
+
+
+def test_an_adapter_of_other_settings_is_refused_with_the_remedy(decoder: Path) -> None:
+    with trainer(decoder, rank=2) as small, trainer(decoder) as made:
+        with pytest.raises(InvalidInputError, match=r"has rank 2 and .* this training 4 .* give the adapter's rank"):
+            made.load(small.adapter)
+        sites = {name: LoraSite(site.a[:, :-1], site.b, site.scale) for name, site in made.adapter.sites.items()}
+        with pytest.raises(InvalidInputError, match=r"the adapter is for .*, the model has "):
+            made.load(LoraAdapter(sites))
 
 
 def test_a_closed_trainer_says_so(decoder: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ class Credentials:
         """
         key = self._find_key()
         if key is None and self.variable is not None and self._key_header not in self._headers:
-            raise RemoteAuthenticationError(f"no API key for {server}: set {self.variable}, or pass api_key")
+            raise RemoteAuthenticationError(f"no API key for {server}: set {self.variable} in the environment")
         if key is None:
             return dict(self._headers)
         return {self._key_header: f"Bearer {key}" if self._key_header == BEARER_HEADER else key} | self._headers

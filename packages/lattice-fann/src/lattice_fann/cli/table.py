@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +77,10 @@ def read_table(
         raise InvalidInputError("--inputs names an array of a .npz file; in a .csv file all other columns are inputs")
     header, rows = _rows(name)
     if header.count(target) != 1:
-        raise InvalidInputError(f"{name} has {header.count(target)} columns named {target!r}: {listed_names(header)}")
+        hint = "; separate columns by commas" if len(header) == 1 and re.search("[;\t|]", header[0]) else ""
+        raise InvalidInputError(
+            f"{name} has {header.count(target)} columns named {target!r}: {listed_names(header)}{hint}"
+        )
     position = header.index(target)
     for column in (*drop, *texts):
         if column == target or header.count(column) != 1:

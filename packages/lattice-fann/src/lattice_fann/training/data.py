@@ -181,7 +181,9 @@ def split(
         groups = [np.flatnonzero(classes == label) for label in np.unique(classes)]
     wanted = round(len(data) * fraction)
     if not 0 < wanted < len(data):
-        raise SizeMismatchError(f"validation_fraction {fraction} of {len(data)} samples leaves a part without any")
+        raise SizeMismatchError(
+            f"validation_fraction {fraction} of {len(data)} samples leaves a part without any: take 0, or more samples"
+        )
     # shuffled within each class, then dealt out evenly: sample j of n of a class stands at (j + 1/2) / n
     shuffled = [generator.permutation(group) for group in groups]
     positions = np.concatenate([(np.arange(len(group)) + 0.5) / len(group) for group in shuffled])

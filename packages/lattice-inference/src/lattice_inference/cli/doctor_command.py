@@ -62,16 +62,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the report."""
-    report = _report()
     need: MemoryNeed | None = None
     on_device: DeviceNeed | None = None
     if options.model is not None:
         need = estimate_memory(model_path(options.model), context=options.context)
+    elif options.context is not None:
+        raise InvalidInputError("--context is of use with a model only")
+    report = _report()  # after the files are checked: to list devices may take seconds
+    if need is not None:
         report["memory"] = _memory(need)
         if options.device != "cpu" and (on_device := device_need(need, options.device)) is not None:
             report["device"] = _device(on_device)
-    elif options.context is not None:
-        raise InvalidInputError("--context is of use with a model only")
     if options.json:
         tables = {} if need is None else {"layers": _layers(need), "precisions": _precisions(need, on_device)}
         print(json.dumps(report | tables))

@@ -45,7 +45,8 @@ def family_of_config(mapping: Mapping[str, object], source: str, *, causal: bool
         if model_type in family.model_types:
             return family
     known = ", ".join(repr(name) for family in families for name in family.model_types)
-    raise UnsupportedError(f"{source}: model_type is {shown(model_type)}; built are {known}")
+    other = _hint(causal, {name for family in _others(causal) for name in family.model_types}, model_type)
+    raise UnsupportedError(f"{source}: model_type is {shown(model_type)}; built are {known}{other}")
 
 
 def family_of_gguf(metadata: Mapping[str, object], source: str, *, causal: bool | None = None) -> AnyFamily:
@@ -66,9 +67,10 @@ def family_of_gguf(metadata: Mapping[str, object], source: str, *, causal: bool 
             return family
     kind = {None: "models", True: "decoders", False: "encoders"}[causal]
     known = ", ".join(repr(name) for family in families for name in family.gguf_architectures)
+    other = _hint(causal, {name for family in _others(causal) for name in family.gguf_architectures}, architecture)
     raise UnsupportedError(
         f"{source}: general.architecture is {architecture!r:.60}; of {kind} in GGUF files, {known} "
-        f"{'are' if ',' in known else 'is'} built"
+        f"{'are' if ',' in known else 'is'} built{other}"
     )
 
 
@@ -79,3 +81,17 @@ def runs_as_encoder(model_type: str) -> bool:
 
 def _families(causal: bool | None) -> list[AnyFamily]:
     return [family for family in FAMILIES if causal is None or (family.is_causal if causal else family.encodes)]
+
+
+def _others(causal: bool | None) -> list[AnyFamily]:
+    """The families of the other kind: encoders if language models were searched."""
+    return [] if causal is None else _families(not causal)
+
+
+def _hint(causal: bool | None, names: set[str], name: str) -> str:
+    """What a model of the other kind is run with; empty if it is none."""
+    if name not in names:
+        return ""
+    if causal:
+        return f". {name!r} is an encoder, which generates no text: load_encoder and lattice-embed run it"
+    return f". {name!r} is a language model, which gives no vectors: load_model and `lattice generate` run it"

@@ -12,13 +12,15 @@ from lattice_transport.drift.plots import DOTS_PER_INCH, check_plots
 
 __all__ = ["run"]
 
+PICTURES = (".png", ".svg", ".pdf")
+
 
 @suggests("a smaller --max-samples")
 def run(options: argparse.Namespace) -> int:
     """Run the test and print its report."""
     set_threads(options)
     check_count("--worst", options.worst, least=0)
-    picture = check_output("--plot", options.plot, ".png") if options.plot else None
+    picture = check_output("--plot", options.plot, PICTURES) if options.plot else None
     if picture:
         check_plots()
     reference, current = read_vectors(options.reference), read_vectors(options.current)
@@ -43,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         )
     if picture:
         figure = report.plot()
-        write_atomically(picture, lambda file: figure.savefig(file, format="png", dpi=DOTS_PER_INCH))
+        write_atomically(picture, lambda file: figure.savefig(file, format=picture.suffix[1:], dpi=DOTS_PER_INCH))
     if options.json:
         print_json(report.to_dict())
     else:

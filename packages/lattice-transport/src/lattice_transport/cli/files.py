@@ -6,7 +6,7 @@ import argparse
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def _what_it_is(start: bytes) -> str:
     return f"it begins with {start[:8]!r}; save the array with np.save"
 
 
-def check_output(option: str, name: str, suffix: str = ".npy") -> Path:
+def check_output(option: str, name: str, suffixes: Sequence[str] = (".npy",)) -> Path:
     """Return the path of a file to be written, before any work is done for it.
 
     Raises:
@@ -74,8 +74,8 @@ def check_output(option: str, name: str, suffix: str = ".npy") -> Path:
         OSError: nothing can be written there.
     """
     path = Path(as_path(name))
-    if path.suffix != suffix:
-        raise InvalidInputError(f"{option} {name}: the file is written as {suffix} only")
+    if path.suffix not in suffixes:
+        raise InvalidInputError(f"{option} {name}: the file is written as {' or '.join(suffixes)} only")
     if not path.parent.is_dir():
         raise InvalidInputError(f"{option} {name}: the folder {path.parent} does not exist")
     if path.is_dir():

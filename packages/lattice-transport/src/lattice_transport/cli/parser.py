@@ -114,7 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
     drift.add_argument("--reference-model", metavar="NAME", help="fingerprint of the reference's model")
     drift.add_argument("--current-model", metavar="NAME", help="fingerprint of the current vectors' model")
     drift.add_argument("--worst", type=int, default=5, metavar="N", help="items to list, dearest first (default: 5)")
-    drift.add_argument("--plot", metavar="FILE.png", help="draw the test; needs the plot extra")
+    drift.add_argument("--plot", metavar="FILE.png", help="draw the test (.png, .svg or .pdf); needs the plot extra")
     drift.add_argument("--exit-code", action="store_true", help="exit with 1 when there is drift")
     _add_common(drift)
 

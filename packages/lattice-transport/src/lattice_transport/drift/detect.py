@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lattice_transport.checks import check_callable, check_choice, check_count, check_flag, check_positive, check_seed
 from lattice_transport.config import SinkhornConfig
-from lattice_transport.costs import METRICS, Metric, as_cost, cost_matrix, points_that_fit
+from lattice_transport.costs import METRICS, Metric, as_cost, cost_matrix, differences_that_fit, points_that_fit
 from lattice_transport.drift.baselines import classifier_test, mmd_test
 from lattice_transport.drift.report import DriftItems, DriftReport, DriftSummary, TestResult, check_rate, judge
 from lattice_transport.drift.samples import SupportsFingerprint, VectorSet, as_vector_set
@@ -122,6 +122,7 @@ def detect_drift(
         )
     pooled = np.concatenate([before.array, after.array])
     points_that_fit(pooled, "the vectors", metric)
+    differences_that_fit(pooled, pooled, metric)
     costs = cost_matrix(pooled, pooled, metric)
     epsilon = choose_epsilon(costs) if epsilon is None else epsilon
     if epsilon < _FLOAT32_LEAST_EPSILON * float(costs.max()):

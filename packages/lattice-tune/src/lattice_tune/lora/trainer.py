@@ -258,12 +258,14 @@ class LoraTrainer:
         if wrong:
             raise InvalidInputError(f"the adapter and this trainer differ in {len(wrong)} linears, such as {wrong[0]}")
         for name, site in sites.items():
+            if site.shape != shapes[name]:
+                raise InvalidInputError(f"{name}: the adapter is for {site.shape}, the model has {shapes[name]}")
             # a file has alpha, and alpha / rank may be a bit off the scale that it was made of
             is_scaled = math.isclose(site.scale, self.config.scale, rel_tol=1e-12)
-            if site.rank != self.config.rank or not is_scaled or site.shape != shapes[name]:
+            if site.rank != self.config.rank or not is_scaled:
                 raise InvalidInputError(
-                    f"{name}: has rank {site.rank} and scale {site.scale:g}, here are {self.config.rank} and "
-                    f"{self.config.scale:g}"
+                    f"{name}: the adapter has rank {site.rank} and scale {site.scale:g}, this training "
+                    f"{self.config.rank} and {self.config.scale:g}: give the adapter's rank and alpha"
                 )
         if head is not None and self.objective != "classification":
             raise InvalidInputError(f"the objective {self.objective} has no head")
