@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
+from starlette.responses import JSONResponse
 
 from lattice_inference import Chat, GenerateConfig, Session
 from lattice_inference.generate.causal_language_model import Extension
 from lattice_inference.generate.engine import choice_seed
+from lattice_inference.serve.text_routes import SHORT_NUMBERS
 
 from .conftest import events_of
 
@@ -237,6 +240,21 @@ class TestCompletions:
             for name in told:
                 assert [value for one in mine for value in one["logprobs"][name]] == told[name]
 
+    def test_of_tokens_with_one_text_the_most_probable_is_told(self, client, models):
+        told = post(client, "/v1/completions", **self.BODY, prompt="ab", logprobs=20)["choices"][0]["logprobs"]
+        with Session(models.drawn) as session:
+            result = session.generate("ab", replace(self.CONFIG, logprobs=20))
+        for shown, one in zip(told["top_logprobs"], result.logprobs, strict=True):
+            assert max(shown.values()) == max(logprob for _, logprob in one.top)
+            assert len(shown) < 20  # bytes of no character have one text
+
+    @pytest.mark.parametrize("streams", [True, False])
+    def test_an_empty_prompt_without_new_tokens_is_an_empty_echo(self, client, streams):
+        body = {"model": "drawn", "prompt": "", "max_tokens": 0, "echo": True, "logprobs": 1, "stream": streams}
+        answer = client.post("/v1/completions", json=body)
+        choice = (events_of(answer.text)[-1] if streams else answer.json())["choices"][0]
+        assert (answer.status_code, choice["text"], choice["finish_reason"]) == (200, "", "length")
+
     def test_tokens_of_a_prompt_are_told_as_if_they_were_drawn(self, client, models):
         with Session(models.drawn) as session:
             result = session.generate("xyz", self.CONFIG)
@@ -255,6 +273,18 @@ class TestCompletions:
 
 class TestTexts:
     TEXTS: ClassVar = ["the cat sat", "a zebra", "", "dogs and cats are animals"]
+
+    @pytest.mark.parametrize("form", ["float", "base64"])
+    def test_long_answers_have_the_form_of_short_ones(self, client, models, form):
+        count = 2 * (SHORT_NUMBERS // models.encoder.dimension // 2 + 1)
+        body = {"model": "vectors", "input": ["a", "the"] * (count // 2), "encoding_format": form}
+        answer = client.post("/v1/embeddings", json=body)
+        assert answer.content == JSONResponse(answer.json()).body
+        assert answer.headers["content-type"] == "application/json"
+        entries = answer.json()["data"]
+        assert [entry["index"] for entry in entries] == list(range(count))
+        short = post(client, "/v1/embeddings", **{**body, "input": "the"})
+        assert entries[-1]["embedding"] == short["data"][0]["embedding"]
 
     def test_vectors_are_the_encoders(self, client, models):
         expected = models.encoder.encode(self.TEXTS).vectors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import time
@@ -133,7 +134,7 @@ class _Endpoint:
         except ClientDisconnect:
             note.code = "client_left"
             response = Response(status_code=CLIENT_LEFT)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # cancelled: the server ends, and this task with it
             failure = run_error_of(error)
             if failure.code == "internal_error":
                 LOGGER.error("request %s failed", note.id, exc_info=error)
