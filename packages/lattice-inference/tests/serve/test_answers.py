@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from starlette.responses import JSONResponse
 
-from lattice_inference import Chat, GenerateConfig, Session
+from lattice_inference import Chat, Engine, EngineConfig, GenerateConfig, Session
 from lattice_inference.generate.causal_language_model import Extension
 from lattice_inference.generate.engine import choice_seed
 from lattice_inference.serve.text_routes import SHORT_NUMBERS
 
-from .conftest import events_of
+from .conftest import client_of, events_of
 
 ASKED = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "abc"}]
 DRAWN = {"model": "drawn", "messages": ASKED, "max_tokens": 12, "temperature": 1.0, "seed": 3, "ignore_eos": True}
@@ -247,6 +247,25 @@ class TestCompletions:
         for shown, one in zip(told["top_logprobs"], result.logprobs, strict=True):
             assert max(shown.values()) == max(logprob for _, logprob in one.top)
             assert len(shown) < 20  # bytes of no character have one text
+
+    @pytest.mark.parametrize("streams", [True, False])
+    def test_cached_tokens_are_those_that_no_text_has_run(self, models, streams):
+        def cached(**changes):
+            body = {**self.BODY, "max_tokens": 2, "stream": streams, **changes}
+            body |= {"stream_options": {"include_usage": True}} if streams else {}
+            answer = client.post("/v1/completions", json=body)
+            told = events_of(answer.text)[-1] if streams else answer.json()
+            return told["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        with Engine(models.drawn, EngineConfig(page_tokens=16)) as engine:
+            app = models.app(models={"drawn": engine}, adapters={})
+            with client_of(app) as client:
+                assert cached(prompt="a" * 40, n=3) == 0  # two of the texts share what the first one runs
+                assert cached(prompt="b" * 40) == 0
+                assert cached(prompt="b" * 40, n=2) == 32
+                assert cached(prompt=["a" * 40, "b" * 40]) == 64
+                text = client.get("/metrics").text
+        assert 'lattice_tokens_total{model="drawn",kind="cached"} 96\n' in text
 
     @pytest.mark.parametrize("streams", [True, False])
     def test_an_empty_prompt_without_new_tokens_is_an_empty_echo(self, client, streams):

@@ -95,7 +95,7 @@ def _config(options: argparse.Namespace) -> ServeConfig:
     keys = [key.strip() for key in os.environ.get("LATTICE_API_KEYS", "").split(",") if key.strip()]
     if options.api_key_file is not None:
         content = read_model_file(Path(options.api_key_file), max_bytes=MOST_KEY_BYTES, error=LatticeError)
-        lines = [line.strip() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in content.decode("utf-8-sig", "replace").splitlines() if line.strip()]
         if not lines:
             raise InvalidInputError(f"{options.api_key_file} holds no key")
         keys += lines

@@ -41,6 +41,10 @@ __all__ = ["create_app"]
 
 Handler = Callable[[Request, ServerState], Awaitable[Response]]
 
+MOST_NAMES = 50
+MOST_NAME = 100
+"""How many ignored fields a header lists, and how much of a name: clients take headers of a few kB."""
+
 _NOT_HERE = ("/v1/responses", "/v1/messages")
 
 
@@ -184,7 +188,8 @@ class _Gate:
                 note.status = note.status or message["status"]
                 added = [(b"x-request-id", note.id.encode())]
                 if note.ignored:
-                    added.append((b"x-lattice-ignored", json.dumps(note.ignored).encode()))
+                    shown = [name[:MOST_NAME] for name in note.ignored[:MOST_NAMES]]
+                    added.append((b"x-lattice-ignored", json.dumps(shown).encode()))
                 message["headers"] = [*message["headers"], *added]
             await send(message)
 
