@@ -48,7 +48,7 @@ def test_options_may_stand_in_a_file(model, capsys, tmp_path):
     [
         ("one, two,", None, {"one", "two"}),
         (None, "three\n\n four \n", {"three", "four"}),
-        (None, "\ufeffthree\r\nfour\r\n", {"three", "four"}),
+        (None, "\ufeffthree\r\n# of the team\r\nfour\r\n", {"three", "four"}),
         ("one", "two", {"one", "two"}),
     ],
 )

@@ -129,6 +129,9 @@ def test_a_lenient_server_lists_what_it_ignores(models):
         answer = client.post("/v1/chat/completions", json={**CHAT, "best_guess": 1})
         assert answer.status_code == 200
         assert json.loads(answer.headers["x-lattice-ignored"]) == ["best_guess"]
+        long = {"x" * 1000 + str(i): i for i in range(99)}
+        answer = client.post("/tokenize", json={"model": "drawn", "prompt": "a", **long})
+        assert json.loads(answer.headers["x-lattice-ignored"]) == ["x" * 100] * 50
         refused(client.post("/v1/chat/completions", json={**CHAT, "n": 0}), 400, "invalid_value", "n")
 
 
