@@ -231,8 +231,9 @@ class TestCompletions:
             assert "".join(told["tokens"][: len(ids)]) == text
             assert choice["text"].startswith(text)
             assert (told["token_logprobs"][0], told["top_logprobs"][0]) == (None, None)
-            starts = np.cumsum([0, *map(len, told["tokens"])])[:-1]
-            assert told["text_offset"] == starts.tolist()
+            assert told["text_offset"][: len(ids) + 1] == [*range(len(ids) + 1)]
+            assert told["text_offset"] == sorted(told["text_offset"])
+            assert told["text_offset"][-1] <= len(choice["text"])
             expected = logprobs_of(models.drawn, ids, adapter)
             np.testing.assert_allclose(told["token_logprobs"][1 : len(ids)], expected, atol=1e-6)
             assert all(1 <= len(top) <= 2 for top in told["top_logprobs"][1:])  # two ids may have one text

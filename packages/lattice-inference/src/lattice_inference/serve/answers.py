@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lattice_inference.generate.engine_request import EngineStream
     from lattice_inference.generate.sampler import TokenLogprobs
     from lattice_inference.serve.conversation import Conversation
-    from lattice_inference.tokenizer import Tokenizer
 
 __all__ = [
     "ChatReader",
@@ -26,7 +25,6 @@ __all__ = [
     "finished",
     "logprob_entry",
     "merged",
-    "token_text",
     "usage",
 ]
 
@@ -133,13 +131,6 @@ def usage(results: Mapping[int, GenerateResult], prompt_tokens: int, n: int) -> 
         "total_tokens": prompt_tokens + new,
         "prompt_tokens_details": {"cached_tokens": min(reused, prompt_tokens)},
     }
-
-
-def token_text(tokenizer: Tokenizer | None, token_id: int) -> str:
-    """Return a token's text, ``"token_id:N"`` for one that has none."""
-    if tokenizer is None or tokenizer.id_to_token(token_id) is None:
-        return f"token_id:{token_id}"
-    return tokenizer.decode([token_id], skip_special_tokens=False)
 
 
 def logprob_entry(told: TokenLogprobs, text_of: Callable[[int], str]) -> dict[str, Any]:

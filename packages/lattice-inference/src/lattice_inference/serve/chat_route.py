@@ -12,13 +12,14 @@ from starlette.responses import Response
 from lattice_inference.errors import GrammarError, LatticeError
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.result import GenerateResult
-from lattice_inference.serve.answers import ChatReader, finish_reason, merged, token_text, usage
+from lattice_inference.serve.answers import ChatReader, finish_reason, merged, usage
 from lattice_inference.serve.api_errors import refusal_of
 from lattice_inference.serve.conversation import Conversation, conversation_of
 from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.generation_fields import Asked, asked_of, chat_logprobs, room_for
 from lattice_inference.serve.generation_route import answer_generation
 from lattice_inference.serve.state import RequestNote, ServerState
+from lattice_inference.serve.token_texts import token_text
 from lattice_inference.serve.token_times import timed
 
 if TYPE_CHECKING:

@@ -1,0 +1,56 @@
+"""The texts of single tokens, and where they stand in a text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lattice_inference.generate.generation import stream_after_text
+
+if TYPE_CHECKING:
+    from lattice_inference.tokenizer import Tokenizer
+
+__all__ = ["TextOffsets", "token_text"]
+
+
+def token_text(tokenizer: Tokenizer | None, token_id: int) -> str:
+    """Return a token's text inside a longer one, so with its leading blank.
+
+    It is ``"token_id:N"`` for a token that has none.
+    """
+    if tokenizer is None or tokenizer.id_to_token(token_id) is None:
+        return f"token_id:{token_id}"
+    stream = stream_after_text(tokenizer, skip_special_tokens=False)
+    return stream.push(token_id) + stream.finish()
+
+
+class TextOffsets:
+    """Tells where each token of a text begins in it.
+
+    Args:
+        tokenizer: of the model.
+        echo: the prompt, if the text begins with it; else it begins after a prompt.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | None, echo: str = "") -> None:
+        self._tokenizer = tokenizer
+        self._echo = echo
+        self._offset = 0
+        self._stream = None
+        if tokenizer is not None:
+            after = tokenizer.stream if echo else lambda **settings: stream_after_text(tokenizer, **settings)
+            self._stream = after(skip_special_tokens=False)
+
+    def next(self, token_id: int) -> int:
+        """Take the next token and return its place.
+
+        A token has no characters of the text if it only begins one, or if it is special and not spelled out in the prompt.
+        """
+        place = self._offset
+        if self._tokenizer is None or self._stream is None or self._tokenizer.id_to_token(token_id) is None:
+            return place
+        if self._tokenizer.token_of(token_id, skip_special_tokens=True) is None:
+            shown = token_text(self._tokenizer, token_id)
+            if not self._echo.startswith(shown, place):
+                return place
+        self._offset += len(self._stream.push(token_id))
+        return place
