@@ -43,7 +43,7 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",
-        help="take requests with one of these keys only, one a line, # for comments; also those of LATTICE_API_KEYS, with commas",
+        help="take requests with one of these keys only, one a line, # for comments; LATTICE_API_KEYS holds more",
     )
     parser.add_argument("--lenient", action="store_true", help="ignore fields of requests that are not known")
     for name, kind, what in _LIMITS:
