@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -108,11 +108,12 @@ def create_app(
         "/health/live": _live,
         "/metrics": _metrics,
     }
-    routes = [Route(path, _Endpoint(handler, state), methods=["POST"]) for path, handler in posts.items()]
+    endpoints = {path: _Endpoint(handler, state) for path, handler in posts.items()}
+    routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
     routes += [Route(path, _Endpoint(handler, state), methods=["GET"]) for path, handler in gets.items()]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(_Gate, state=state, routes=frozenset(posts), logs_requests=logs_requests)],
+        middleware=[Middleware(_Gate, state=state, endpoints=endpoints, logs_requests=logs_requests)],
         exception_handlers={HTTPException: _not_found},
         lifespan=lifespan,
     )
@@ -168,9 +169,9 @@ async def _not_found(request: Request, error: Exception) -> Response:
 class _Gate:
     """Refuses what may not come in, counts what is worked on, and notes how each request ended."""
 
-    def __init__(self, app: ASGIApp, state: ServerState, routes: Collection[str], logs_requests: bool) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState, endpoints: Mapping[str, ASGIApp], logs_requests: bool) -> None:
         self._app = app
-        self._routes = routes
+        self._endpoints = endpoints  # of POST; asked before the router, which tries one pattern after the other
         self._state = state
         self._logs_requests = logs_requests
 
@@ -196,13 +197,14 @@ class _Gate:
         counted = scope["method"] == "POST"
         refused = self._state.refusal(headers, scope["path"], scope["method"])
         if refused is not None:
-            note.route = note.route if refused.status in (429, 503) and note.route in self._routes else "(refused)"
+            note.route = note.route if refused.status in (429, 503) and note.route in self._endpoints else "(refused)"
             await _error_response(refused, note)(scope, receive, noting_send)
             self._note(note)
             return
         self._state.in_flight += counted
         try:
-            await self._app(scope, receive, noting_send)
+            app = self._endpoints.get(scope["path"], self._app) if counted else self._app
+            await app(scope, receive, noting_send)
         except ClientDisconnect:
             note.status, note.code = CLIENT_LEFT, "client_left"
         finally:
