@@ -344,6 +344,17 @@ def test_a_counter_keeps_all_digits():
     assert 'lattice_tokens_total{model="a\\"\\n",kind="prompt"} 12345679\n' in metrics.text()
 
 
+def test_names_of_models_are_labels_as_they_are(models):
+    name = 'modèle "é\\'
+    app = models.app(models={}, adapters={}, embeddings={name: models.encoder})
+    with client_of(app) as client:
+        assert client.post("/v1/embeddings", json={"model": name, "input": "a"}).status_code == 200
+        text = client.get("/metrics").text
+    label = 'model="modèle \\"é\\\\"'
+    assert f"lattice_text_requests_waiting{{{label}}} 0\n" in text
+    assert f'lattice_tokens_total{{{label},kind="prompt"}} 3\n' in text
+
+
 def test_paths_of_strangers_are_no_labels(models):
     app = models.app()
     with client_of(app) as client:

@@ -28,7 +28,7 @@ from lattice_inference.serve.completions_route import COMPLETION_FIELDS, complet
 from lattice_inference.serve.config import ServeConfig
 from lattice_inference.serve.fields import LABELS
 from lattice_inference.serve.generation_fields import SAMPLING_FIELDS
-from lattice_inference.serve.metrics import engine_lines
+from lattice_inference.serve.metrics import engine_lines, model_lines
 from lattice_inference.serve.served import PairScorer, Served, TextEncoder
 from lattice_inference.serve.state import CLIENT_LEFT, LOGGER, RequestNote, ServerState
 from lattice_inference.serve.text_routes import EMBEDDING_FIELDS, RERANK_FIELDS, embed, rerank
@@ -285,10 +285,8 @@ async def _metrics(_: Request, state: ServerState) -> Response:
     further = [
         "# TYPE lattice_requests_in_flight gauge",
         f"lattice_requests_in_flight {state.in_flight}",
-        "# TYPE lattice_text_requests_waiting gauge",
+        *model_lines("lattice_text_requests_waiting", "gauge", state.waiting_texts()),
     ]
-    for name, waiting in state.waiting_texts().items():
-        further.append(f"lattice_text_requests_waiting{{model={json.dumps(name)}}} {waiting}")
     engines = {name: engine.stats() for name, engine in state.served.models.items()}
     return PlainTextResponse(
         state.metrics.text([*further, *engine_lines(engines)]), media_type="text/plain; version=0.0.4"
