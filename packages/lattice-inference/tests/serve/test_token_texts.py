@@ -9,7 +9,7 @@ from tokenizers import decoders, models, pre_tokenizers
 pytest.importorskip("starlette")
 
 from lattice_inference import load_tokenizer
-from lattice_inference.serve.token_texts import TextOffsets, token_text
+from lattice_inference.serve.token_texts import TextOffsets, TokenTexts
 
 BYTES = ["<0xF0>", "<0x9F>", "<0x98>", "<0x80>"]
 WORDS = ["<unk>", "<s>", "▁", "a", "▁a", "▁cat", "cat", "!", *BYTES]
@@ -34,9 +34,10 @@ def places(offsets, tokens):
 
 
 def test_a_word_keeps_its_blank(tokenizer):
-    texts = {text: token_text(tokenizer, number) for number, text in enumerate(WORDS)}
+    text_of = TokenTexts(tokenizer)
+    texts = {text: text_of(number) for number, text in enumerate(WORDS)}
     assert (texts["▁cat"], texts["cat"], texts["!"], texts["<s>"]) == (" cat", "cat", "!", "<s>")
-    assert token_text(tokenizer, 99) == token_text(None, 99) == "token_id:99"
+    assert text_of(99) == TokenTexts(None)(99) == "token_id:99"
 
 
 def test_places_are_those_in_the_text(tokenizer):
@@ -50,4 +51,4 @@ def test_places_are_those_in_the_text(tokenizer):
 @pytest.mark.parametrize("tokenizer", [LLAMA], ids=["llama"], indirect=True)
 def test_the_bytes_of_a_character_have_one_place(tokenizer):
     assert places(TextOffsets(tokenizer, "cat😀!"), ["▁cat", *BYTES, "!"]) == [0, 3, 3, 3, 3, 4]
-    assert token_text(tokenizer, WORDS.index(BYTES[0])) == "\N{REPLACEMENT CHARACTER}"
+    assert TokenTexts(tokenizer)(WORDS.index(BYTES[0])) == "\N{REPLACEMENT CHARACTER}"

@@ -19,7 +19,7 @@ from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.generation_fields import Asked, asked_of, chat_logprobs, room_for
 from lattice_inference.serve.generation_route import answer_generation
 from lattice_inference.serve.state import RequestNote, ServerState
-from lattice_inference.serve.token_texts import token_text
+from lattice_inference.serve.token_texts import TokenTexts
 from lattice_inference.serve.token_times import timed
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ class _Begun:
     logprobs: int | None
 
     def readers(self) -> list[ChatReader]:
-        return [ChatReader(self.conversation, self.text_of, place) for place in range(len(self.streams))]
-
-    def text_of(self, token_id: int) -> str:
-        return token_text(self.engine.tokenizer, token_id)
+        text_of = TokenTexts(self.engine.tokenizer)
+        return [ChatReader(self.conversation, text_of, place) for place in range(len(self.streams))]
 
 
 async def chat(request: Request, state: ServerState) -> Response:

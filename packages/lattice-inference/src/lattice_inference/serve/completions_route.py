@@ -23,7 +23,7 @@ from lattice_inference.serve.generation_fields import Asked, asked_of, room_for
 from lattice_inference.serve.generation_route import answer_generation
 from lattice_inference.serve.grammar_fields import grammar_field, written_grammar
 from lattice_inference.serve.state import RequestNote, ServerState
-from lattice_inference.serve.token_texts import TextOffsets, token_text
+from lattice_inference.serve.token_texts import TextOffsets, TokenTexts
 from lattice_inference.serve.token_times import timed
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ class _Logprobs:
 
     def __init__(self, engine: Engine) -> None:
         self._tokenizer = engine.tokenizer
+        self._text_of = TokenTexts(engine.tokenizer)
         self._offsets = TextOffsets(engine.tokenizer)
 
     def begin(self, echo: str, ids: Sequence[int], told: Sequence[TokenLogprobs]) -> dict[str, Any]:
@@ -128,7 +129,7 @@ class _Logprobs:
         self._offsets.next(ids[0])
         rest = self.entries(told)
         return {
-            "tokens": [token_text(self._tokenizer, ids[0]), *rest["tokens"]],
+            "tokens": [self._text_of(ids[0]), *rest["tokens"]],
             "token_logprobs": [None, *rest["token_logprobs"]],
             "top_logprobs": [None, *rest["top_logprobs"]],
             "text_offset": [0, *rest["text_offset"]],
@@ -137,7 +138,7 @@ class _Logprobs:
     def entries(self, told: Sequence[TokenLogprobs]) -> dict[str, Any]:
         """Return the entries of the next tokens."""
         return {
-            "tokens": [token_text(self._tokenizer, one.token_id) for one in told],
+            "tokens": [self._text_of(one.token_id) for one in told],
             "token_logprobs": [max(one.logprob, -9999.0) for one in told],
             "top_logprobs": [self._alternatives(one) for one in told],
             "text_offset": [self._offsets.next(one.token_id) for one in told],
@@ -147,7 +148,7 @@ class _Logprobs:
         """Return the most probable tokens by their texts; of those with one text, the most probable."""
         found: dict[str, float] = {}
         for token_id, logprob in told.top:
-            found.setdefault(token_text(self._tokenizer, token_id), max(logprob, -9999.0))
+            found.setdefault(self._text_of(token_id), max(logprob, -9999.0))
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lattice_inference.generate.generation import stream_after_text
@@ -9,18 +10,31 @@ from lattice_inference.generate.generation import stream_after_text
 if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
 
-__all__ = ["TextOffsets", "token_text"]
+__all__ = ["TextOffsets", "TokenTexts"]
 
 
-def token_text(tokenizer: Tokenizer | None, token_id: int) -> str:
-    """Return a token's text inside a longer one, so with its leading blank.
+class TokenTexts:
+    """Gives the text of a token inside a longer text, so with its leading blank.
 
     It is ``"token_id:N"`` for a token that has none.
     """
-    if tokenizer is None or tokenizer.id_to_token(token_id) is None:
-        return f"token_id:{token_id}"
-    stream = stream_after_text(tokenizer, skip_special_tokens=False)
-    return stream.push(token_id) + stream.finish()
+
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
+        self._tokenizer = tokenizer
+
+    @cached_property
+    def _before(self) -> list[int]:
+        """The ids of the text before, which is "a"."""
+        assert self._tokenizer is not None
+        ids = self._tokenizer.encode("a", add_special_tokens=False).ids.tolist()
+        return ids if self._tokenizer.decode(ids) == "a" else []
+
+    def __call__(self, token_id: int) -> str:
+        """Return the text of a token."""
+        if self._tokenizer is None or self._tokenizer.id_to_token(token_id) is None:
+            return f"token_id:{token_id}"
+        text = self._tokenizer.decode([*self._before, token_id], skip_special_tokens=False)
+        return text[1:] if self._before else text
 
 
 class TextOffsets:
@@ -49,7 +63,7 @@ class TextOffsets:
         if self._tokenizer is None or self._stream is None or self._tokenizer.id_to_token(token_id) is None:
             return place
         if self._tokenizer.token_of(token_id, skip_special_tokens=True) is None:
-            shown = token_text(self._tokenizer, token_id)
+            shown = TokenTexts(self._tokenizer)(token_id)
             if not self._echo.startswith(shown, place):
                 return place
         self._offset += len(self._stream.push(token_id))
