@@ -9,6 +9,7 @@ from lattice_inference.generate.generation import stream_after_text
 
 if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
+    from lattice_inference.tokenizer.streaming import TokenStream
 
 __all__ = ["TextOffsets", "TokenTexts"]
 
@@ -49,10 +50,11 @@ class TextOffsets:
         self._tokenizer = tokenizer
         self._echo = echo
         self._offset = 0
-        self._stream = None
-        if tokenizer is not None:
-            after = tokenizer.stream if echo else lambda **settings: stream_after_text(tokenizer, **settings)
-            self._stream = after(skip_special_tokens=False)
+        self._stream: TokenStream | None = None
+        if tokenizer is not None and echo:
+            self._stream = tokenizer.stream(skip_special_tokens=False)
+        elif tokenizer is not None:
+            self._stream = stream_after_text(tokenizer, skip_special_tokens=False)
 
     def next(self, token_id: int) -> int:
         """Take the next token and return its place.
