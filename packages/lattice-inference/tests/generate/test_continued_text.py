@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from lattice_inference import load_tokenizer
-from lattice_inference.generate.generation import _stream_after_text
+from lattice_inference.generate.generation import stream_after_text
 
 LLAMA = decoders.Sequence(
     [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -41,12 +41,12 @@ def tokenizer(request, tmp_path):
 
 def test_the_first_blank_of_a_continuation_counts(tokenizer):
     ids = tokenizer.encode("Paris!", add_special_tokens=False).ids.tolist()
-    begins, continues = tokenizer.stream(), _stream_after_text(tokenizer)
+    begins, continues = tokenizer.stream(), stream_after_text(tokenizer)
     assert "".join(begins.push(i) for i in ids) + begins.finish() == "Paris!" == tokenizer.decode(ids)
     assert "".join(continues.push(i) for i in ids) + continues.finish() == " Paris!"
 
 
 @pytest.mark.parametrize("tokenizer", [LLAMA], ids=["llama"], indirect=True)
 def test_bytes_of_a_continuation_become_their_character(tokenizer):
-    stream = _stream_after_text(tokenizer)
+    stream = stream_after_text(tokenizer)
     assert "".join(stream.push(i) for i in (12, 13, 14, 15, 4)) + stream.finish() == "😀!"

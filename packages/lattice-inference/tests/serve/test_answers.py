@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
+from starlette.responses import JSONResponse
 
-from lattice_inference import Chat, GenerateConfig, Session
+from lattice_inference import Chat, Engine, EngineConfig, GenerateConfig, Session
 from lattice_inference.generate.causal_language_model import Extension
 from lattice_inference.generate.engine import choice_seed
+from lattice_inference.serve.text_routes import SHORT_NUMBERS
 
-from .conftest import events_of
+from .conftest import client_of, events_of
 
 ASKED = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "abc"}]
 DRAWN = {"model": "drawn", "messages": ASKED, "max_tokens": 12, "temperature": 1.0, "seed": 3, "ignore_eos": True}
@@ -235,14 +238,49 @@ class TestCompletions:
             assert "".join(told["tokens"][: len(ids)]) == text
             assert choice["text"].startswith(text)
             assert (told["token_logprobs"][0], told["top_logprobs"][0]) == (None, None)
-            starts = np.cumsum([0, *map(len, told["tokens"])])[:-1]
-            assert told["text_offset"] == starts.tolist()
+            assert told["text_offset"][: len(ids) + 1] == [*range(len(ids) + 1)]
+            assert told["text_offset"] == sorted(told["text_offset"])
+            assert told["text_offset"][-1] <= len(choice["text"])
             expected = logprobs_of(models.drawn, ids, adapter)
             np.testing.assert_allclose(told["token_logprobs"][1 : len(ids)], expected, atol=1e-6)
             assert all(1 <= len(top) <= 2 for top in told["top_logprobs"][1:])  # two ids may have one text
             mine = [one for event in events for one in event["choices"] if one["index"] == place and one["logprobs"]]
             for name in told:
                 assert [value for one in mine for value in one["logprobs"][name]] == told[name]
+
+    def test_of_tokens_with_one_text_the_most_probable_is_told(self, client, models):
+        told = post(client, "/v1/completions", **self.BODY, prompt="ab", logprobs=20)["choices"][0]["logprobs"]
+        with Session(models.drawn) as session:
+            result = session.generate("ab", replace(self.CONFIG, logprobs=20))
+        for shown, one in zip(told["top_logprobs"], result.logprobs, strict=True):
+            assert max(shown.values()) == max(logprob for _, logprob in one.top)
+            assert len(shown) < 20  # bytes of no character have one text
+
+    @pytest.mark.parametrize("streams", [True, False])
+    def test_cached_tokens_are_those_that_no_text_has_run(self, models, streams):
+        def cached(**changes):
+            body = {**self.BODY, "max_tokens": 2, "stream": streams, **changes}
+            body |= {"stream_options": {"include_usage": True}} if streams else {}
+            answer = client.post("/v1/completions", json=body)
+            told = events_of(answer.text)[-1] if streams else answer.json()
+            return told["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        with Engine(models.drawn, EngineConfig(page_tokens=16)) as engine:
+            app = models.app(models={"drawn": engine}, adapters={})
+            with client_of(app) as client:
+                assert cached(prompt="a" * 40, n=3) == 0  # two of the texts share what the first one runs
+                assert cached(prompt="b" * 40) == 0
+                assert cached(prompt="b" * 40, n=2) == 32
+                assert cached(prompt=["a" * 40, "b" * 40]) == 64
+                text = client.get("/metrics").text
+        assert 'lattice_tokens_total{model="drawn",kind="cached"} 96\n' in text
+
+    @pytest.mark.parametrize("streams", [True, False])
+    def test_an_empty_prompt_without_new_tokens_is_an_empty_echo(self, client, streams):
+        body = {"model": "drawn", "prompt": "", "max_tokens": 0, "echo": True, "logprobs": 1, "stream": streams}
+        answer = client.post("/v1/completions", json=body)
+        choice = (events_of(answer.text)[-1] if streams else answer.json())["choices"][0]
+        assert (answer.status_code, choice["text"], choice["finish_reason"]) == (200, "", "length")
 
     def test_tokens_of_a_prompt_are_told_as_if_they_were_drawn(self, client, models):
         with Session(models.drawn) as session:
@@ -262,6 +300,18 @@ class TestCompletions:
 
 class TestTexts:
     TEXTS: ClassVar = ["the cat sat", "a zebra", "", "dogs and cats are animals"]
+
+    @pytest.mark.parametrize("form", ["float", "base64"])
+    def test_long_answers_have_the_form_of_short_ones(self, client, models, form):
+        count = 2 * (SHORT_NUMBERS // models.encoder.dimension // 2 + 1)
+        body = {"model": "vectors", "input": ["a", "the"] * (count // 2), "encoding_format": form}
+        answer = client.post("/v1/embeddings", json=body)
+        assert answer.content == JSONResponse(answer.json()).body
+        assert answer.headers["content-type"] == "application/json"
+        entries = answer.json()["data"]
+        assert [entry["index"] for entry in entries] == list(range(count))
+        short = post(client, "/v1/embeddings", **{**body, "input": "the"})
+        assert entries[-1]["embedding"] == short["data"][0]["embedding"]
 
     def test_vectors_are_the_encoders(self, client, models):
         expected = models.encoder.encode(self.TEXTS).vectors

@@ -48,6 +48,7 @@ def test_options_may_stand_in_a_file(model, capsys, tmp_path):
     [
         ("one, two,", None, {"one", "two"}),
         (None, "three\n\n four \n", {"three", "four"}),
+        (None, "\ufeffthree\r\n# of the team\r\nfour\r\n", {"three", "four"}),
         ("one", "two", {"one", "two"}),
     ],
 )
@@ -56,7 +57,7 @@ def test_keys_come_from_a_file_and_from_the_environment(variable, lines, keys, t
     if variable is not None:
         monkeypatch.setenv("LATTICE_API_KEYS", variable)
     if lines is not None:
-        (tmp_path / "keys").write_text(lines)
+        (tmp_path / "keys").write_bytes(lines.encode())
         words = ["--api-key-file", str(tmp_path / "keys")]
     parser = argparse.ArgumentParser()
     add_server_options(parser)

@@ -32,8 +32,11 @@ from .test_refusals import refused
 LONG = {"model": "drawn", "messages": ASKED, "seed": 1, "ignore_eos": True}
 
 
-def called(app, body, path="/v1/chat/completions", *, leaves_after=None):
-    """Call an application as a server does; the client leaves after so many parts of the answer's body."""
+def called(app, body, path="/v1/chat/completions", *, leaves_after=None, ends_after=None):
+    """Call an application as a server does, and return what it sends.
+
+    The client leaves after so many parts of the answer's body, or the server ends its tasks after so many.
+    """
 
     async def call():
         parts, left = [], asyncio.Event()
@@ -49,15 +52,37 @@ def called(app, body, path="/v1/chat/completions", *, leaves_after=None):
             parts.append(message)
             if leaves_after is not None and len(parts) > leaves_after:
                 left.set()
+            if ends_after is not None and len(parts) == ends_after + 1:
+                asyncio.get_running_loop().call_soon(task.cancel)
 
         if leaves_after == 0:
             asyncio.get_running_loop().call_later(0.05, left.set)
         scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "root_path": ""}
         scope |= {"headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]}
-        await asyncio.wait_for(app({**scope, "http_version": "1.1", "scheme": "http"}, receive, send), 60)
+        task = asyncio.ensure_future(app({**scope, "http_version": "1.1", "scheme": "http"}, receive, send))
+        if ends_after == 0:
+            asyncio.get_running_loop().call_later(0.05, task.cancel)
+        await asyncio.wait_for(task, 60)
         return parts
 
     return asyncio.run(call())
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_request_that_the_server_ends_is_told_so(models, streams, caplog):
+    with (
+        Engine(models.drawn, EngineConfig(page_tokens=16, prefix_bytes=0)) as engine,
+        caplog.at_level(logging.INFO, "lattice_inference.serve"),
+    ):
+        app = models.app(models={"drawn": engine}, adapters={})
+        parts = called(app, {**LONG, "n": 16, "stream": streams}, ends_after=3 if streams else 0)
+        error = json.loads(parts[-1]["body"].removeprefix(b"data: "))["error"]
+        assert (error["type"], error["code"]) == ("server_error", "cancelled")
+        assert not parts[-1].get("more_body", False)
+        line = json.loads(caplog.records[-1].getMessage())
+        assert (line["status"], line["code"]) == (503, "cancelled")
+        assert ended(engine).used_pages == 0
+        assert 'status="503",code="cancelled"} 1\n' in app.state.lattice.metrics.text()
 
 
 def ended(engine):
@@ -310,6 +335,35 @@ def test_the_log_has_no_text_and_the_metrics_count(models, caplog):
     assert 'lattice_tokens_total{model="told",kind="cached"} ' in text
     for line in text.splitlines():
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
+
+
+def test_a_counter_keeps_all_digits():
+    metrics = ServeMetrics()
+    for amount in (12_345_678, 1):
+        metrics.add("lattice_tokens_total", amount, model='a"\n', kind="prompt")
+    assert 'lattice_tokens_total{model="a\\"\\n",kind="prompt"} 12345679\n' in metrics.text()
+
+
+def test_names_of_models_are_labels_as_they_are(models):
+    name = 'modèle "é\\'
+    app = models.app(models={}, adapters={}, embeddings={name: models.encoder})
+    with client_of(app) as client:
+        assert client.post("/v1/embeddings", json={"model": name, "input": "a"}).status_code == 200
+        text = client.get("/metrics").text
+    label = 'model="modèle \\"é\\\\"'
+    assert f"lattice_text_requests_waiting{{{label}}} 0\n" in text
+    assert f'lattice_tokens_total{{{label},kind="prompt"}} 3\n' in text
+
+
+def test_paths_of_strangers_are_no_labels(models):
+    app = models.app()
+    with client_of(app) as client:
+        app.state.lattice.is_draining = True
+        for path in ("/v1/embeddings", "/a", "/b"):
+            assert client.post(path, json={}).status_code == 503
+        text = client.get("/metrics").text
+    assert 'lattice_requests_total{route="/v1/embeddings",status="503",code="draining"} 1\n' in text
+    assert 'lattice_requests_total{route="(refused)",status="503",code="draining"} 2\n' in text
 
 
 def test_a_histogram_counts_up_to_each_bound():

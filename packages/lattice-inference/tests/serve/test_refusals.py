@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -128,6 +129,9 @@ def test_a_lenient_server_lists_what_it_ignores(models):
         answer = client.post("/v1/chat/completions", json={**CHAT, "best_guess": 1})
         assert answer.status_code == 200
         assert json.loads(answer.headers["x-lattice-ignored"]) == ["best_guess"]
+        long = {"x" * 1000 + str(i): i for i in range(99)}
+        answer = client.post("/tokenize", json={"model": "drawn", "prompt": "a", **long})
+        assert json.loads(answer.headers["x-lattice-ignored"]) == ["x" * 100] * 50
         refused(client.post("/v1/chat/completions", json={**CHAT, "n": 0}), 400, "invalid_value", "n")
 
 
@@ -259,3 +263,34 @@ def test_wrong_arguments_of_an_application(models):
     for wrong in ({"max_inputs": 0}, {"body_seconds": 0}, {"api_keys": "key"}, {"api_keys": [" a"]}, {"lenient": 1}):
         with pytest.raises(InvalidInputError):
             ServeConfig(**wrong)
+
+
+@pytest.mark.parametrize("tools", [{}, 0, "", False])
+def test_tools_must_be_a_list(client, tools):
+    refused(
+        client.post("/v1/chat/completions", json={**CHAT, "model": "calling", "tools": tools}),
+        400,
+        "invalid_value",
+        "tools",
+    )
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_ids_without_a_text_cannot_be_echoed(client, models, streams):
+    body = {"model": "drawn", "prompt": [65, 270], "max_tokens": 1, "echo": True, "logprobs": 1, "stream": streams}
+    assert "270" in refused(client.post("/v1/completions", json=body), 400, "invalid_value", "prompt")
+    assert client.post("/v1/completions", json={**body, "echo": False}).status_code == 200
+    assert models.engines["drawn"].stats().waiting == 0
+
+
+def test_another_method_is_told_which_are_allowed(client):
+    answer = client.get("/v1/embeddings")
+    refused(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "POST"
+
+
+def test_a_coded_body_is_refused_by_its_coding(client):
+    body = gzip.compress(json.dumps(CHAT).encode())
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    answer = client.post("/v1/chat/completions", content=body, headers=headers)
+    assert "'gzip'" in refused(answer, 415, "unsupported_media_type")

@@ -43,7 +43,7 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",
-        help="take requests with one of these keys only, one a line; LATTICE_API_KEYS holds further ones, with commas",
+        help="take requests with one of these keys only, one a line, # for comments; LATTICE_API_KEYS holds more",
     )
     parser.add_argument("--lenient", action="store_true", help="ignore fields of requests that are not known")
     for name, kind, what in _LIMITS:
@@ -95,7 +95,8 @@ def _config(options: argparse.Namespace) -> ServeConfig:
     keys = [key.strip() for key in os.environ.get("LATTICE_API_KEYS", "").split(",") if key.strip()]
     if options.api_key_file is not None:
         content = read_model_file(Path(options.api_key_file), max_bytes=MOST_KEY_BYTES, error=LatticeError)
-        lines = [line.strip() for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in content.decode("utf-8-sig", "replace").splitlines()]
+        lines = [line for line in lines if line and not line.startswith("#")]
         if not lines:
             raise InvalidInputError(f"{options.api_key_file} holds no key")
         keys += lines

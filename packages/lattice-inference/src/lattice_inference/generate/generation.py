@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.streaming import TokenStream
 
-__all__ = ["Generation", "Taker", "advance", "run_step", "without_drafts"]
+__all__ = ["Generation", "Taker", "advance", "run_step", "stream_after_text", "without_drafts"]
 
 
 class Taker(NamedTuple):
@@ -114,7 +114,7 @@ class Generation:
         self._tokenizer = tokenizer
         self._stream: TokenStream | None = None
         if tokenizer is not None:
-            self._stream = _stream_after_text(tokenizer) if continues else tokenizer.stream()
+            self._stream = stream_after_text(tokenizer) if continues else tokenizer.stream()
         self._started = time.perf_counter()
         self._prompt_ended: float | None = None
         self._ended = self._started
@@ -303,7 +303,7 @@ class Generation:
         shown = None if self.constraint is None else self.constraint.shown.get(token_id)
         if shown is None:
             return self._stream.push(token_id)
-        before, self._stream = self._stream.finish(), _stream_after_text(self._tokenizer)
+        before, self._stream = self._stream.finish(), stream_after_text(self._tokenizer)
         return before + shown
 
     def _finish(self, reason: FinishReason) -> StreamPiece | None:
@@ -414,8 +414,8 @@ def _given(piece: StreamPiece | None) -> list[StreamPiece]:
     return [] if piece is None else [piece]
 
 
-def _stream_after_text(tokenizer: Tokenizer) -> TokenStream:
+def stream_after_text(tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> TokenStream:
     """Return a stream in the middle of a text, which keeps the next token's leading blank."""
-    stream = tokenizer.stream()
+    stream = tokenizer.stream(skip_special_tokens=skip_special_tokens)
     text = "".join([stream.push(token_id) for token_id in tokenizer.encode("a", add_special_tokens=False).ids.tolist()])
-    return stream if text == "a" else tokenizer.stream()
+    return stream if text == "a" else tokenizer.stream(skip_special_tokens=skip_special_tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lattice_inference.generate.engine_request import EngineStream
     from lattice_inference.generate.sampler import TokenLogprobs
     from lattice_inference.serve.conversation import Conversation
-    from lattice_inference.tokenizer import Tokenizer
 
 __all__ = [
     "ChatReader",
@@ -26,7 +25,6 @@ __all__ = [
     "finished",
     "logprob_entry",
     "merged",
-    "token_text",
     "usage",
 ]
 
@@ -114,23 +112,25 @@ def finish_reason(result: GenerateResult, has_calls: bool = False) -> str:
     return "tool_calls" if has_calls else "stop"
 
 
-def usage(results: Sequence[GenerateResult], prompt_tokens: int) -> dict[str, Any]:
-    """Return the numbers of tokens of a request."""
-    new = sum(len(result.token_ids) for result in results)
-    reused = max((result.reused_tokens for result in results), default=0)
+def usage(results: Mapping[int, GenerateResult], prompt_tokens: int, n: int) -> dict[str, Any]:
+    """Return the numbers of tokens of a request.
+
+    Args:
+        results: by their places; those of a prompt's ``n`` texts follow each other.
+        prompt_tokens: of all prompts, each once.
+        n: how many texts each prompt has.
+    """
+    new = sum(len(result.token_ids) for result in results.values())
+    # the first text of a prompt runs it; the others share what that one has computed
+    reused = sum(
+        min(results[place].reused_tokens for place in range(first, first + n)) for first in range(0, len(results), n)
+    )
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": new,
         "total_tokens": prompt_tokens + new,
         "prompt_tokens_details": {"cached_tokens": min(reused, prompt_tokens)},
     }
-
-
-def token_text(tokenizer: Tokenizer | None, token_id: int) -> str:
-    """Return a token's text, ``"token_id:N"`` for one that has none."""
-    if tokenizer is None or tokenizer.id_to_token(token_id) is None:
-        return f"token_id:{token_id}"
-    return tokenizer.decode([token_id], skip_special_tokens=False)
 
 
 def logprob_entry(told: TokenLogprobs, text_of: Callable[[int], str]) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -27,7 +28,7 @@ from lattice_inference.serve.completions_route import COMPLETION_FIELDS, complet
 from lattice_inference.serve.config import ServeConfig
 from lattice_inference.serve.fields import LABELS
 from lattice_inference.serve.generation_fields import SAMPLING_FIELDS
-from lattice_inference.serve.metrics import engine_lines
+from lattice_inference.serve.metrics import engine_lines, model_lines
 from lattice_inference.serve.served import PairScorer, Served, TextEncoder
 from lattice_inference.serve.state import CLIENT_LEFT, LOGGER, RequestNote, ServerState
 from lattice_inference.serve.text_routes import EMBEDDING_FIELDS, RERANK_FIELDS, embed, rerank
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["create_app"]
 
 Handler = Callable[[Request, ServerState], Awaitable[Response]]
+
+MOST_NAMES = 50
+MOST_NAME = 100
+"""How many ignored fields a header lists, and how much of a name: clients take headers of a few kB."""
 
 _NOT_HERE = ("/v1/responses", "/v1/messages")
 
@@ -103,11 +108,12 @@ def create_app(
         "/health/live": _live,
         "/metrics": _metrics,
     }
-    routes = [Route(path, _Endpoint(handler, state), methods=["POST"]) for path, handler in posts.items()]
+    endpoints = {path: _Endpoint(handler, state) for path, handler in posts.items()}
+    routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()]
     routes += [Route(path, _Endpoint(handler, state), methods=["GET"]) for path, handler in gets.items()]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(_Gate, state=state, routes=frozenset(posts), logs_requests=logs_requests)],
+        middleware=[Middleware(_Gate, state=state, endpoints=endpoints, logs_requests=logs_requests)],
         exception_handlers={HTTPException: _not_found},
         lifespan=lifespan,
     )
@@ -133,7 +139,7 @@ class _Endpoint:
         except ClientDisconnect:
             note.code = "client_left"
             response = Response(status_code=CLIENT_LEFT)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # cancelled: the server ends, and this task with it
             failure = run_error_of(error)
             if failure.code == "internal_error":
                 LOGGER.error("request %s failed", note.id, exc_info=error)
@@ -163,9 +169,9 @@ async def _not_found(request: Request, error: Exception) -> Response:
 class _Gate:
     """Refuses what may not come in, counts what is worked on, and notes how each request ended."""
 
-    def __init__(self, app: ASGIApp, state: ServerState, routes: Collection[str], logs_requests: bool) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState, endpoints: Mapping[str, ASGIApp], logs_requests: bool) -> None:
         self._app = app
-        self._routes = routes
+        self._endpoints = endpoints  # of POST; asked before the router, which tries one pattern after the other
         self._state = state
         self._logs_requests = logs_requests
 
@@ -183,20 +189,22 @@ class _Gate:
                 note.status = note.status or message["status"]
                 added = [(b"x-request-id", note.id.encode())]
                 if note.ignored:
-                    added.append((b"x-lattice-ignored", json.dumps(note.ignored).encode()))
+                    shown = [name[:MOST_NAME] for name in note.ignored[:MOST_NAMES]]
+                    added.append((b"x-lattice-ignored", json.dumps(shown).encode()))
                 message["headers"] = [*message["headers"], *added]
             await send(message)
 
         counted = scope["method"] == "POST"
         refused = self._state.refusal(headers, scope["path"], scope["method"])
         if refused is not None:
-            note.route = note.route if refused.status in (429, 503) and note.route in self._routes else "(refused)"
+            note.route = note.route if refused.status in (429, 503) and note.route in self._endpoints else "(refused)"
             await _error_response(refused, note)(scope, receive, noting_send)
             self._note(note)
             return
         self._state.in_flight += counted
         try:
-            await self._app(scope, receive, noting_send)
+            app = self._endpoints.get(scope["path"], self._app) if counted else self._app
+            await app(scope, receive, noting_send)
         except ClientDisconnect:
             note.status, note.code = CLIENT_LEFT, "client_left"
         finally:
@@ -277,10 +285,8 @@ async def _metrics(_: Request, state: ServerState) -> Response:
     further = [
         "# TYPE lattice_requests_in_flight gauge",
         f"lattice_requests_in_flight {state.in_flight}",
-        "# TYPE lattice_text_requests_waiting gauge",
+        *model_lines("lattice_text_requests_waiting", "gauge", state.waiting_texts()),
     ]
-    for name, waiting in state.waiting_texts().items():
-        further.append(f"lattice_text_requests_waiting{{model={json.dumps(name)}}} {waiting}")
     engines = {name: engine.stats() for name, engine in state.served.models.items()}
     return PlainTextResponse(
         state.metrics.text([*further, *engine_lines(engines)]), media_type="text/plain; version=0.0.4"

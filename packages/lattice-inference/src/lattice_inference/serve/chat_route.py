@@ -12,13 +12,14 @@ from starlette.responses import Response
 from lattice_inference.errors import GrammarError, LatticeError
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.result import GenerateResult
-from lattice_inference.serve.answers import ChatReader, finish_reason, merged, token_text, usage
+from lattice_inference.serve.answers import ChatReader, finish_reason, merged, usage
 from lattice_inference.serve.api_errors import refusal_of
 from lattice_inference.serve.conversation import Conversation, conversation_of
 from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.generation_fields import Asked, asked_of, chat_logprobs, room_for
 from lattice_inference.serve.generation_route import answer_generation
 from lattice_inference.serve.state import RequestNote, ServerState
+from lattice_inference.serve.token_texts import TokenTexts
 from lattice_inference.serve.token_times import timed
 
 if TYPE_CHECKING:
@@ -45,10 +46,8 @@ class _Begun:
     logprobs: int | None
 
     def readers(self) -> list[ChatReader]:
-        return [ChatReader(self.conversation, self.text_of, place) for place in range(len(self.streams))]
-
-    def text_of(self, token_id: int) -> str:
-        return token_text(self.engine.tokenizer, token_id)
+        text_of = TokenTexts(self.engine.tokenizer)
+        return [ChatReader(self.conversation, text_of, place) for place in range(len(self.streams))]
 
 
 async def chat(request: Request, state: ServerState) -> Response:
@@ -112,7 +111,7 @@ async def _answer(begun: _Begun, state: ServerState, note: RequestNote) -> dict[
         told = None if begun.logprobs is None else {"content": logprobs[place], "refusal": None}
         reason = finish_reason(results[place], bool(calls))
         choices.append({"index": place, "message": message, "logprobs": told, "finish_reason": reason})
-    return {**_head(note, "chat.completion"), "choices": choices, "usage": _usage(results, note)}
+    return {**_head(note, "chat.completion"), "choices": choices, "usage": _usage(results, note, begun.asked.n)}
 
 
 async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> AsyncGenerator[dict[str, Any], None]:
@@ -141,7 +140,7 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
             delta = readers[place].push(item)
             if delta.fields or delta.logprobs:
                 yield event(place, delta.fields, delta.logprobs, None)
-        told = _usage(results, note)
+        told = _usage(results, note, begun.asked.n)
         if begun.asked.includes_usage:
             yield {**head, "choices": [], "usage": told}
     finally:
@@ -154,8 +153,8 @@ def _head(note: RequestNote, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{note.id}", "object": kind, "created": note.stamp, "model": note.model}
 
 
-def _usage(results: dict[int, GenerateResult], note: RequestNote) -> dict[str, Any]:
-    told = usage(list(results.values()), note.prompt_tokens)
+def _usage(results: dict[int, GenerateResult], note: RequestNote, n: int) -> dict[str, Any]:
+    told = usage(results, note.prompt_tokens, n)
     note.new_tokens = told["completion_tokens"]
     note.cached_tokens = told["prompt_tokens_details"]["cached_tokens"]
     return told

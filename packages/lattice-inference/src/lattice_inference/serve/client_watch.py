@@ -19,9 +19,9 @@ WATCH_SECONDS = 0.01
 
 
 class ClientWatch:
-    """A context that cancels its task when the client leaves, or after some seconds, and raises why.
+    """A context that cancels its task when the client leaves or its time is up, and says why.
 
-    It is :class:`ClientDisconnect` or ``TimeoutError``. A cancellation from elsewhere stays one, as in
+    It raises :class:`ClientDisconnect` or ``TimeoutError``. A cancellation from elsewhere stays one, as in
     :func:`asyncio.timeout`.
 
     Args:

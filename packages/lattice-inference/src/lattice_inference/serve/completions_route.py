@@ -16,13 +16,14 @@ from lattice_inference.generate.config import MOST_LOGPROBS, GenerateConfig
 from lattice_inference.generate.prompt_logprobs import prompt_logprobs
 from lattice_inference.generate.prompt_tokens import prompt_ids
 from lattice_inference.generate.result import GenerateResult
-from lattice_inference.serve.answers import finish_reason, merged, token_text, usage
+from lattice_inference.serve.answers import finish_reason, merged, usage
 from lattice_inference.serve.api_errors import ApiError, refusal_of
 from lattice_inference.serve.fields import Fields
 from lattice_inference.serve.generation_fields import Asked, asked_of, room_for
 from lattice_inference.serve.generation_route import answer_generation
 from lattice_inference.serve.grammar_fields import grammar_field, written_grammar
 from lattice_inference.serve.state import RequestNote, ServerState
+from lattice_inference.serve.token_texts import TextOffsets, TokenTexts
 from lattice_inference.serve.token_times import timed
 
 if TYPE_CHECKING:
@@ -117,17 +118,18 @@ class _Logprobs:
 
     def __init__(self, engine: Engine) -> None:
         self._tokenizer = engine.tokenizer
-        self._offset = 0
+        self._text_of = TokenTexts(engine.tokenizer)
+        self._offsets = TextOffsets(engine.tokenizer)
 
     def begin(self, echo: str, ids: Sequence[int], told: Sequence[TokenLogprobs]) -> dict[str, Any]:
         """Return the entries of an echoed prompt, whose first token has none."""
         if not ids:
             return self.entries(())
-        first = token_text(self._tokenizer, ids[0])
-        self._offset = len(first) if echo.startswith(first) else 0  # a BOS token is not part of the echo
+        self._offsets = TextOffsets(self._tokenizer, echo)
+        self._offsets.next(ids[0])
         rest = self.entries(told)
         return {
-            "tokens": [first, *rest["tokens"]],
+            "tokens": [self._text_of(ids[0]), *rest["tokens"]],
             "token_logprobs": [None, *rest["token_logprobs"]],
             "top_logprobs": [None, *rest["top_logprobs"]],
             "text_offset": [0, *rest["text_offset"]],
@@ -135,23 +137,18 @@ class _Logprobs:
 
     def entries(self, told: Sequence[TokenLogprobs]) -> dict[str, Any]:
         """Return the entries of the next tokens."""
-        tokens = [token_text(self._tokenizer, one.token_id) for one in told]
-        offsets = []
-        for token in tokens:
-            offsets.append(self._offset)
-            self._offset += len(token)
         return {
-            "tokens": tokens,
+            "tokens": [self._text_of(one.token_id) for one in told],
             "token_logprobs": [max(one.logprob, -9999.0) for one in told],
             "top_logprobs": [self._alternatives(one) for one in told],
-            "text_offset": offsets,
+            "text_offset": [self._offsets.next(one.token_id) for one in told],
         }
 
     def _alternatives(self, told: TokenLogprobs) -> dict[str, float]:
         """Return the most probable tokens by their texts; of those with one text, the most probable."""
         found: dict[str, float] = {}
         for token_id, logprob in told.top:
-            found.setdefault(token_text(self._tokenizer, token_id), max(logprob, -9999.0))
+            found.setdefault(self._text_of(token_id), max(logprob, -9999.0))
         return found
 
 
@@ -203,7 +200,7 @@ async def _answer(begun: _Begun, state: ServerState, note: RequestNote) -> dict[
         text = begun.echoes[place] + results[place].text
         reason = finish_reason(results[place])
         choices.append({"index": place, "text": text, "logprobs": logprobs, "finish_reason": reason})
-    return {**_head(note), "choices": choices, "usage": _usage(results, note)}
+    return {**_head(note), "choices": choices, "usage": _usage(results, note, begun.asked.n)}
 
 
 async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> AsyncGenerator[dict[str, Any], None]:
@@ -229,7 +226,7 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
             elif item.text or item.logprobs is not None:
                 told = None if item.logprobs is None else logprobs[place].entries([item.logprobs])
                 yield event(place, item.text, told, None)
-        told_usage = _usage(results, note)
+        told_usage = _usage(results, note, begun.asked.n)
         if begun.asked.includes_usage:
             yield {**head, "choices": [], "usage": told_usage}
     finally:
@@ -242,8 +239,8 @@ def _head(note: RequestNote) -> dict[str, Any]:
     return {"id": f"cmpl-{note.id}", "object": "text_completion", "created": note.stamp, "model": note.model}
 
 
-def _usage(results: dict[int, GenerateResult], note: RequestNote) -> dict[str, Any]:
-    told = usage(list(results.values()), note.prompt_tokens)
+def _usage(results: dict[int, GenerateResult], note: RequestNote, n: int) -> dict[str, Any]:
+    told = usage(results, note.prompt_tokens, n)
     note.new_tokens = told["completion_tokens"]
     note.cached_tokens = told["prompt_tokens_details"]["cached_tokens"]
     return told

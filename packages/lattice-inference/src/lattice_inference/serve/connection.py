@@ -35,7 +35,10 @@ def connection_class(config: ServeConfig) -> type[H11Protocol]:
 
 
 class _JoinedHead(h11.Connection):
-    """HTTP/1.1 whose head goes out with the body if the body's length is told, as that then follows at once."""
+    """HTTP/1.1 that sends the head with the body, if the head tells the body's length.
+
+    Such a body follows at once, and a write less saves time.
+    """
 
     _head = b""
 
@@ -111,7 +114,7 @@ class _Connection(H11Protocol):
         self._reader_timer = self.loop.call_later(READ_SECONDS, self._look_after_reader, unread)
 
     def _look_after_reader(self, unread: int) -> None:
-        """End the connection if nothing has been read; it may hold a request, and the memory of an answer."""
+        """End the connection if nothing has been read: it may hold a request and its memory."""
         if self.transport.get_write_buffer_size() < unread:
             self._await_reader()
         else:

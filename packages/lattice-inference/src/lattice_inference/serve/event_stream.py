@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -45,25 +46,29 @@ class EventStream(Response):
                 await self._send_all(send)
         except (ClientDisconnect, TimeoutError) as error:
             self._failed(error)
+        except asyncio.CancelledError as error:  # the server ends, and its task with it
+            self._failed(error)
+            await _write(send, json.dumps(run_error_of(error).body()), more=False)
 
     async def _send_all(self, send: Send) -> None:
-        async def write(data: str, more: bool = True) -> None:
-            await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": more})
-
         try:
             async with contextlib.aclosing(self._events) as events:
                 try:
                     async for event in events:
                         try:
-                            await write(json.dumps(event, ensure_ascii=False))
+                            await _write(send, json.dumps(event, ensure_ascii=False))
                         except OSError as error:
                             raise ClientDisconnect from error
                 except ClientDisconnect:
                     raise
                 except Exception as error:
                     self._failed(error)
-                    await write(json.dumps(run_error_of(error).body()), more=False)
+                    await _write(send, json.dumps(run_error_of(error).body()), more=False)
                     return
-                await write("[DONE]", more=False)
+                await _write(send, "[DONE]", more=False)
         except OSError as error:
             raise ClientDisconnect from error
+
+
+async def _write(send: Send, data: str, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": more})

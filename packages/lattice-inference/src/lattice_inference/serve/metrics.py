@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from lattice_inference.generate.engine_config import EngineStats
 
-__all__ = ["ServeMetrics", "engine_lines"]
+__all__ = ["ServeMetrics", "engine_lines", "model_lines"]
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _HELP = {
@@ -78,9 +78,14 @@ def engine_lines(stats: Mapping[str, EngineStats]) -> Iterator[str]:
     for kind, names in (("gauge", gauges), ("counter", counters)):
         for field in names if stats else ():
             name = f"lattice_engine_{field}" + ("_total" if kind == "counter" else "")
-            yield f"# TYPE {name} {kind}"
-            for model, values in stats.items():
-                yield f"{name}{{{_written([('model', model)])}}} {getattr(values, field)}"
+            yield from model_lines(name, kind, {model: getattr(values, field) for model, values in stats.items()})
+
+
+def model_lines(name: str, kind: str, values: Mapping[str, float]) -> Iterator[str]:
+    """Yield the lines of a gauge or counter that each model has, by the name of the model."""
+    yield f"# TYPE {name} {kind}"
+    for model, value in values.items():
+        yield f"{name}{{{_written([('model', model)])}}} {value}"
 
 
 def _written(labels: Iterable[tuple[str, object]]) -> str:

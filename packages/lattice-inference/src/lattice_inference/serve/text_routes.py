@@ -196,7 +196,7 @@ def _shortened(vectors: npt.NDArray[np.float32], dimensions: int) -> npt.NDArray
 
 
 def _body(before: dict[str, Any], vectors: npt.NDArray[np.float32], form: str, after: dict[str, Any]) -> bytes:
-    """Return the answer, made a vector at a time: other threads wait for each call of the encoder."""
+    """Return the answer, a vector at a time: other threads wait for each call of the encoder."""
     entries = [
         _dumped({"object": "embedding", "index": i, "embedding": _written(row, form)}) for i, row in enumerate(vectors)
     ]

@@ -27,47 +27,53 @@ __all__ = ["apply_template", "detokenize", "tokenize"]
 
 async def tokenize(request: Request, state: ServerState) -> Response:
     """Return the tokens of a text."""
+    note = note_of(request)
 
     def work(fields: Fields, engine: Engine) -> dict[str, Any]:
         prompt = fields.needed_text("prompt")
         adds = fields.flag("add_special_tokens", True)
-        fields.finish(lenient=state.config.lenient)
+        note.ignored = tuple(fields.finish(lenient=state.config.lenient))
         ids = _tokenizer(engine).encode(prompt, add_special_tokens=adds).ids.tolist()
         return {"tokens": ids, "count": len(ids), "max_model_len": engine.max_tokens}
 
-    return await _answered(request, state, work, "prompt")
+    return await _answered(request, state, note, work, "prompt")
 
 
 async def detokenize(request: Request, state: ServerState) -> Response:
     """Return the text of tokens."""
+    note = note_of(request)
 
     def work(fields: Fields, engine: Engine) -> dict[str, Any]:
         ids = fields.any("tokens")
         if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < 2**31 for one in ids):
             fields.refuse("tokens", "a list of token ids")
         skips = fields.flag("skip_special_tokens")
-        fields.finish(lenient=state.config.lenient)
+        note.ignored = tuple(fields.finish(lenient=state.config.lenient))
         check_vocabulary(ids, engine.model.vocab_size, "tokens")
         return {"prompt": _tokenizer(engine).decode(ids, skip_special_tokens=skips)}
 
-    return await _answered(request, state, work, "tokens")
+    return await _answered(request, state, note, work, "tokens")
 
 
 async def apply_template(request: Request, state: ServerState) -> Response:
     """Return the prompt of a conversation."""
+    note = note_of(request)
 
     def work(fields: Fields, engine: Engine) -> dict[str, Any]:
         found = conversation_of(fields, engine)
-        fields.finish(lenient=state.config.lenient)
+        note.ignored = tuple(fields.finish(lenient=state.config.lenient))
         return {"prompt": found.text, "tokens": found.ids, "count": len(found.ids)}
 
-    return await _answered(request, state, work, "messages")
+    return await _answered(request, state, note, work, "messages")
 
 
 async def _answered(
-    request: Request, state: ServerState, work: Callable[[Fields, Engine], dict[str, Any]], param: str
+    request: Request,
+    state: ServerState,
+    note: RequestNote,
+    work: Callable[[Fields, Engine], dict[str, Any]],
+    param: str,
 ) -> Response:
-    note = note_of(request)
     fields = await read_fields(request, state.config)
     task = asyncio.to_thread(_with_engine, fields, state, note, work, param)
     return JSONResponse(await unless_gone(request, task, state.config.request_seconds))
