@@ -14,7 +14,9 @@ __all__ = ["cut_side", "cut_to"]
 
 
 def cut_side(path: Path, tokenizer: Tokenizer) -> Side:
-    """Return the end that loses tokens: ``truncation_side``, else the direction in the tokenizer.json.
+    """Return the end that loses tokens.
+
+    It is ``truncation_side``, else the direction in the tokenizer.json.
 
     Args:
         path: the model's directory, or a GGUF file.
