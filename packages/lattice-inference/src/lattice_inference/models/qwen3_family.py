@@ -46,7 +46,7 @@ def _read_weights(checkpoint: Checkpoint, config: Qwen3Config, head: Head) -> St
             f"{checkpoint.directory} holds a {config.class_name}, which scores texts and has no output matrix: it is loaded "
             "by load_cross_encoder"
         )
-    names = qwen3_names(find_decoder_names(checkpoint, tied=config.tied))
+    names = qwen3_names(find_decoder_names(checkpoint, tied=config.tied, source=checkpoint.directory))
     prefix = names.norm.removesuffix("norm")
     if config.experts is not None:
         names = replace(names, experts=find_expert_names(checkpoint, config.experts, config.hidden_size, prefix))
