@@ -77,7 +77,8 @@ class Encoder(TextModel):
         max_tokens: tokens of a text that the model takes, special tokens included; the rest is cut off.
         pooling: ``"cls"``, ``"mean"`` or ``"last"``.
         normalize: whether the model scales its vectors to length 1.
-        prompts: the model's own prompts by name (``"query"``, ``"passage"``, ...); may be empty.
+        prompts: the model's own prompts by name (``"query"``, ``"passage"``, ...); may be empty. None is
+            applied unless a call passes it, not even the files' default.
         source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
         directory: the files, or the GGUF file.
         tokenizer: the model's tokenizer.
