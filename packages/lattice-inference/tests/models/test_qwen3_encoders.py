@@ -11,7 +11,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import qwen3_files as files
 from drawn_checkpoints import write_directory
@@ -420,12 +420,35 @@ def test_int8_directories_embed_rank_and_generate(embedder, reranker, tmp_path, 
                 calibrator.observe(files.TEXTS)
                 calibration = calibrator.calibration()
         quantize_int8(source, tmp_path / name, calibration=calibration)
+        made = vectors(source, precision="int8", calibration=calibration) if name == "embedder" else None
+        if made is not None:
+            assert vectors(tmp_path / name, precision="int8").tobytes() == made.tobytes()
     exact, small = vectors(embedder), vectors(tmp_path / "embedder", precision="int8")
     assert (exact * small).sum(axis=1).min() > 0.98
     with load_cross_encoder(reranker) as one, load_cross_encoder(tmp_path / "reranker", precision="int8") as other:
         assert np.abs(scores(one) - scores(other)).max() < 0.02
     with load_model(tmp_path / "reranker", precision="int8") as model:
         assert len(Session(model).generate("yes", GenerateConfig(max_new_tokens=4)).token_ids) > 0
+
+
+def test_an_embedder_without_an_output_matrix_is_written_as_int8(tmp_path):
+    directory = files.write(tmp_path / "m", files.embedding_files(tie_word_embeddings=False), prefix="")
+    tensors = load_file(directory / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, directory / "model.safetensors")
+    quantize_int8(directory, tmp_path / "int8")
+    made = vectors(directory, precision="int8")
+    assert vectors(tmp_path / "int8", precision="int8").tobytes() == made.tobytes()
+
+
+def test_the_int8_output_matrix_of_a_language_model_stays_unread_by_its_encoder(tmp_path):
+    content = files.embedding_files(tie_word_embeddings=False)
+    modules = [name for name in content if name == "modules.json" or "/" in name]
+    directory = files.write(tmp_path / "m", {name: value for name, value in content.items() if name not in modules})
+    quantize_int8(directory, tmp_path / "int8")
+    assert "lm_head.weight_scale" in load_file(tmp_path / "int8" / "model.safetensors")
+    with load_encoder(directory, pooling="mean") as one, load_encoder(tmp_path / "int8", pooling="mean") as other:
+        assert (one.encode(files.TEXTS).vectors * other.encode(files.TEXTS).vectors).sum(axis=1).min() > 0.98
 
 
 def test_a_classifier_is_written_as_int8(tmp_path):

@@ -36,6 +36,7 @@ from lattice_embed.validation import check_choice, check_iterable, check_limit
 from lattice_embed.vectors import many_vs_many
 from lattice_embed.vectors import normalize as normalize_rows
 from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.encode.cut_side import cut_side, cut_to
 from lattice_inference.encode.text_program import gives_token_types
 from lattice_inference.models.sentence_modules import read_sentence_modules
 from lattice_inference.tokenizer import Tokenizer
@@ -235,7 +236,8 @@ class SentenceEncoder:
         texts = [check_word("prompt", prompt or "") + text for text in texts]
         if self._lower_case:
             texts = ["".join(map(str.lower, text)) for text in texts]
-        packed = self.tokenizer.encode_packed(texts, max_tokens=self.max_seq_length)
+        side = cut_side(self.service.directory, self.tokenizer)
+        packed = self.tokenizer.encode_packed(texts, max_tokens=cut_to(self.max_seq_length, side))
         lengths = np.diff(packed.cu_seqlens)
         mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
         padding = self.tokenizer.definition.padding

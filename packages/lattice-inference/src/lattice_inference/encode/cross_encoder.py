@@ -16,6 +16,7 @@ from lattice_inference.backends.cpu import sigmoid
 from lattice_inference.backends.opening import BackendName, DeviceName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.read_once import reading_once
+from lattice_inference.encode.cut_side import cut_side
 from lattice_inference.encode.pair_tokens import AskedPairs, PairTokens, PlainPairs
 from lattice_inference.encode.text_model import TextModel
 from lattice_inference.encode.text_program import TextProgram
@@ -37,6 +38,7 @@ from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import PackedEncoding, Tokenizer
+from lattice_inference.tokenizer.limits import Side
 
 __all__ = ["CrossEncoder", "load_cross_encoder"]
 
@@ -70,6 +72,7 @@ class CrossEncoder(TextModel):
         precision: Precision,
         calibration: Calibration | None,
         special_tokens_in_text: bool,
+        cut_from: Side,
         pairs: PairTokens,
         compares_answers: bool,
         adapter_base: AdapterBase,
@@ -82,6 +85,7 @@ class CrossEncoder(TextModel):
             program=program,
             precision=precision,
             special_tokens_in_text=special_tokens_in_text,
+            cut_from=cut_from,
             adapter_base=adapter_base,
             reload=reload,
         )
@@ -297,9 +301,10 @@ def load_cross_encoder(
         tokenizer = model.tokenizer
         compares_answers = template is not None and not network.classifies
         head = SCORES
-        pairs: PairTokens = PlainPairs(tokenizer)
+        side = cut_side(files.directory, tokenizer)
+        pairs: PairTokens = PlainPairs(tokenizer, side)
         if template is not None:
-            pairs = AskedPairs(tokenizer, template)
+            pairs = AskedPairs(tokenizer, template, side)
             head = replace(SCORES, answers=template.answers(tokenizer)) if compares_answers else SCORES
             config = read_asked_config(files.directory, network, is_gguf=model.is_gguf)
         else:
@@ -326,6 +331,7 @@ def load_cross_encoder(
         precision=precision,
         calibration=calibration,
         special_tokens_in_text=special_tokens_in_text,
+        cut_from=side,
         pairs=pairs,
         compares_answers=compares_answers,
         adapter_base=model.adapter_base,

@@ -16,6 +16,7 @@ from lattice_inference.argument_checks import check_choice, check_limit, checked
 from lattice_inference.backends.opening import BackendName, DeviceName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.read_once import reading_once
+from lattice_inference.encode.cut_side import cut_side, cut_to
 from lattice_inference.encode.encoder_recipe import LEAST_TOKENS, EncoderRecipe, encoder_recipe, end_token_of
 from lattice_inference.encode.given_tokens import packed_ids
 from lattice_inference.encode.text_model import TextModel
@@ -33,6 +34,7 @@ from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import PackedEncoding, Tokenizer
+from lattice_inference.tokenizer.limits import Side
 from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
@@ -75,7 +77,8 @@ class Encoder(TextModel):
         max_tokens: tokens of a text that the model takes, special tokens included; the rest is cut off.
         pooling: ``"cls"``, ``"mean"`` or ``"last"``.
         normalize: whether the model scales its vectors to length 1.
-        prompts: the model's own prompts by name (``"query"``, ``"passage"``, ...); may be empty.
+        prompts: the model's own prompts by name (``"query"``, ``"passage"``, ...); may be empty. None is
+            applied unless a call passes it, not even the files' default.
         source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
         directory: the files, or the GGUF file.
         tokenizer: the model's tokenizer.
@@ -103,6 +106,7 @@ class Encoder(TextModel):
         precision: Precision,
         calibration: Calibration | None,
         special_tokens_in_text: bool,
+        cut_from: Side,
         adapter_base: AdapterBase,
         reload: partial[Encoder],
     ) -> None:
@@ -113,6 +117,7 @@ class Encoder(TextModel):
             program=program,
             precision=precision,
             special_tokens_in_text=special_tokens_in_text,
+            cut_from=cut_from,
             adapter_base=adapter_base,
             reload=reload,
         )
@@ -282,7 +287,7 @@ class Encoder(TextModel):
         end, words_only = self._recipe.end_token, self._recipe.words_only
         packed = self.tokenizer.encode_packed(
             texts,
-            max_tokens=limit if limit is None or end is None else limit - 1,
+            max_tokens=cut_to(limit if limit is None or end is None else limit - 1, self._cut_from),
             add_special_tokens=not words_only,
             special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
             threads=self._program.threads,
@@ -466,6 +471,7 @@ def load_encoder(
         precision=precision,
         calibration=calibration,
         special_tokens_in_text=special_tokens_in_text,
+        cut_from="right" if recipe.words_only else cut_side(files.directory, tokenizer),
         adapter_base=model.adapter_base,
         reload=reload,
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from lattice_inference.encode.cut_side import cut_to
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.models.pair_template import PairTemplate
 from lattice_inference.tokenizer import PackedEncoding, Tokenizer
+from lattice_inference.tokenizer.limits import Side
 from lattice_inference.value_text import value_text
 
 __all__ = ["AskedPairs", "PairTokens", "PlainPairs"]
@@ -40,8 +42,9 @@ class PairTokens(Protocol):
 class PlainPairs:
     """A query and a document as the tokenizer's template joins them."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, cut_side: Side = "right") -> None:
         self._tokenizer = tokenizer
+        self._cut_side = cut_side
 
     @property
     def least_tokens(self) -> int:
@@ -58,18 +61,22 @@ class PlainPairs:
     ) -> PackedEncoding:
         """Return the tokens of ``pairs``.
 
-        A pair over ``limit`` is cut at the end of its longer text, token by token.
+        A pair over ``limit`` is cut at the end, or the beginning, of its longer text, token by token.
         """
         return self._tokenizer.encode_packed(
-            pairs, max_tokens=limit, special_tokens_in_text=finds_special, threads=threads
+            pairs,
+            max_tokens=cut_to(limit, self._cut_side),
+            special_tokens_in_text=finds_special,
+            threads=threads,
         )
 
 
 class AskedPairs:
     """A query and a document in a question. Its words are read once, and are never cut."""
 
-    def __init__(self, tokenizer: Tokenizer, template: PairTemplate) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: PairTemplate, cut_side: Side = "right") -> None:
         self._tokenizer = tokenizer
+        self._cut_side = cut_side
         self._template = template
         self._before, self._after = (
             tokenizer.encode(text, add_special_tokens=False).ids.tolist() for text in (template.before, template.after)
@@ -89,10 +96,13 @@ class AskedPairs:
     def pack(
         self, pairs: Pairs, instruction: str | None, *, limit: int | None, finds_special: bool, threads: int | None
     ) -> PackedEncoding:
-        """Return the tokens of ``pairs``; one over ``limit`` is cut at the end of its document."""
+        """Return the tokens of ``pairs``.
+
+        One over ``limit`` is cut at the end of its document, or at the beginning of what is asked.
+        """
         packed = self._tokenizer.encode_packed(
             [self._template.text(instruction, query, document) for query, document in pairs],
-            max_tokens=None if limit is None else limit - self.least_tokens + 1,
+            max_tokens=cut_to(None if limit is None else limit - self.least_tokens + 1, self._cut_side),
             special_tokens_in_text=finds_special,
             threads=threads,
         )

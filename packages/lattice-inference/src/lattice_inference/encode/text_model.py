@@ -13,6 +13,7 @@ from lattice_inference.loaded_model import LoadedModel
 from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.precision import Precision
 from lattice_inference.tokenizer import Tokenizer
+from lattice_inference.tokenizer.limits import Side
 
 __all__ = ["TextModel"]
 
@@ -29,6 +30,7 @@ class TextModel(LoadedModel[TextProgram]):
         program: TextProgram,
         precision: Precision,
         special_tokens_in_text: bool,
+        cut_from: Side,
         adapter_base: AdapterBase,
         reload: partial[Any],
     ) -> None:
@@ -43,6 +45,7 @@ class TextModel(LoadedModel[TextProgram]):
         self._name = files.repo_id or str(files.directory)
         self.tokenizer = tokenizer
         self.special_tokens_in_text = special_tokens_in_text
+        self._cut_from: Side = cut_from
         self._fingerprint: str | None = None
 
     @property
@@ -69,6 +72,6 @@ class TextModel(LoadedModel[TextProgram]):
     def _text_mark(self) -> str:
         """Return the fingerprint's part on how texts are read.
 
-        It is empty if they are read as by Hugging Face's library.
+        It is empty if they are read as by Hugging Face's library, and long ones are cut at their ends.
         """
-        return "" if self.special_tokens_in_text else ":plain"
+        return ("" if self._cut_from == "right" else ":cut-left") + ("" if self.special_tokens_in_text else ":plain")

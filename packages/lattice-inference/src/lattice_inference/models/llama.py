@@ -112,7 +112,11 @@ GGUF_NAMES = DecoderNames(
 
 
 def find_decoder_names(
-    tensors: Container[str], *, tied: bool = False, prefixes: Sequence[str] = ("model.", "")
+    tensors: Container[str],
+    *,
+    tied: bool = False,
+    prefixes: Sequence[str] = ("model.", ""),
+    source: object = "the checkpoint",
 ) -> DecoderNames:
     """Return the names of a safetensors checkpoint that holds ``tensors``.
 
@@ -120,6 +124,7 @@ def find_decoder_names(
         tensors: the checkpoint, or the names of its tensors.
         tied: whether the output matrix is the embedding, which may then have either name.
         prefixes: what may stand before ``layers.``.
+        source: where the tensors are, for messages.
 
     Raises:
         CheckpointError: no known name of the embedding is there.
@@ -131,7 +136,7 @@ def find_decoder_names(
         names = hugging_face_names(prefix)
         if tied and f"{names.output}.weight" in tensors and f"{names.norm}.weight" in tensors:
             return replace(names, embedding=names.output)
-    raise CheckpointError(f"the checkpoint has no tensor {prefixes[0]}embed_tokens.weight: it is not a decoder's")
+    raise CheckpointError(f"{source} has no tensor {prefixes[0]}embed_tokens.weight: it is not a decoder's")
 
 
 def build_llama(config: DecoderConfig, names: DecoderNames = HUGGING_FACE_NAMES) -> Program:

@@ -51,7 +51,7 @@ def _read_config(mapping: Mapping[str, object], source: str) -> LlamaConfig:
 
 
 def _read_weights(checkpoint: Checkpoint, config: LlamaConfig, head: Head) -> StoredWeights[LlamaConfig]:
-    names = find_decoder_names(checkpoint, tied=config.tied)
+    names = find_decoder_names(checkpoint, tied=config.tied, source=checkpoint.directory)
     prefix = names.norm.removesuffix("norm")
     return decoder_weights(
         config,

@@ -38,7 +38,9 @@ def _read_config(mapping: Mapping[str, object], source: str) -> Qwen35Config:
 
 
 def _read_weights(checkpoint: Checkpoint, config: Qwen35Config, head: Head) -> StoredWeights[Qwen35Config]:
-    names = qwen35_names(find_decoder_names(checkpoint, tied=config.tied, prefixes=_PREFIXES))
+    names = qwen35_names(
+        find_decoder_names(checkpoint, tied=config.tied, prefixes=_PREFIXES, source=checkpoint.directory)
+    )
     prefix = names.norm.removesuffix("norm")
     if config.experts is not None:
         names = replace(names, experts=find_expert_names(checkpoint, config.experts, config.hidden_size, prefix))

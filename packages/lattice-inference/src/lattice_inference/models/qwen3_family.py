@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from lattice_inference.calibration import RANGE_SUFFIX
 from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.program import Program
 from lattice_inference.models.config_fields import ConfigFields
@@ -46,7 +48,7 @@ def _read_weights(checkpoint: Checkpoint, config: Qwen3Config, head: Head) -> St
             f"{checkpoint.directory} holds a {config.class_name}, which scores texts and has no output matrix: it is loaded "
             "by load_cross_encoder"
         )
-    names = qwen3_names(find_decoder_names(checkpoint, tied=config.tied))
+    names = qwen3_names(find_decoder_names(checkpoint, tied=config.tied, source=checkpoint.directory))
     prefix = names.norm.removesuffix("norm")
     if config.experts is not None:
         names = replace(names, experts=find_expert_names(checkpoint, config.experts, config.hidden_size, prefix))
@@ -54,7 +56,7 @@ def _read_weights(checkpoint: Checkpoint, config: Qwen3Config, head: Head) -> St
     scores = whole if config.classifies else _answer_rows(config, names, head)
     idle = idle_in_decoder(prefix).pattern
     if head.kind != "logits":
-        idle += rf"|{re.escape(names.output)}\.weight"
+        idle += rf"|{re.escape(names.output)}\.weight(?:{SCALE_SUFFIX}|{RANGE_SUFFIX})?"
     return decoder_weights(
         config,
         names,

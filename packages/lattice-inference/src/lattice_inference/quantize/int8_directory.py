@@ -51,7 +51,8 @@ def quantize_int8(
 
     Linears over tokens are int8, tables float16 (but for one that is the output matrix too), what stands on top of the model
     float32. Every other file that a model consists of is copied. ``load_encoder``, ``load_cross_encoder`` and
-    ``load_model`` load the result, with ``precision="int8"`` to the bits that the source gives.
+    ``load_model`` load the result, with ``precision="int8"`` to the bits that the source gives. A language model is written
+    for ``load_model``, one with sentence-transformers' files for ``load_encoder``.
 
     Args:
         directory: a model's directory with safetensors weights in floats.

@@ -17,8 +17,8 @@ from lattice_inference.encode.text_program import batch_of_texts, reads_token_ty
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
-from lattice_inference.models.family import CausalConfig, TextConfig
-from lattice_inference.models.opened_model import open_model
+from lattice_inference.models.family import CausalConfig, Head, TextConfig, vectors
+from lattice_inference.models.opened_model import OpenedModel, open_model
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["PAGE_TOKENS", "WINDOW", "ModelProgram", "open_model_program"]
@@ -42,7 +42,7 @@ class ModelProgram:
         checkpoint: the open checkpoint.
         tensors: its tensors by the program's names.
         config: the model's configuration.
-        is_causal: whether it is a language model.
+        is_causal: whether the program gives the next token's logits.
     """
 
     path: Path
@@ -79,13 +79,24 @@ def open_model_program(path: Path, stack: ExitStack) -> ModelProgram:
         UnsupportedError: it is of a kind that is not built.
     """
     model = stack.enter_context(open_model(path))
-    whole = model.whole_head()
+    whole = _head_of(model)
     model.check(whole)  # with what stands on top of it, as the loaders do
     head = replace(whole, layers=())
     program = model.program(head)
     if not any(op.kind == "linear" for op in program.ops):
         raise UnsupportedError(f"{path}: the model has no linear layers, which are what int8 and calibration are for")
-    return ModelProgram(path, program, model.checkpoint, model.tensors(head), model.config, model.family.is_causal)
+    return ModelProgram(path, program, model.checkpoint, model.tensors(head), model.config, head.kind == "logits")
+
+
+def _head_of(model: OpenedModel) -> Head:
+    """Return the head of the model.
+
+    A language model with the files of sentence-transformers gives vectors.
+    """
+    whole = model.whole_head()
+    if whole.kind != "logits" or not model.family.encodes or model.modules is None:
+        return whole
+    return vectors(model.modules.pooling.value, model.modules.layers)
 
 
 def _decoder_batches(tokenizer: Tokenizer, texts: Sequence[str], window: int, *, keeps_slots: bool) -> Iterator[Batch]:

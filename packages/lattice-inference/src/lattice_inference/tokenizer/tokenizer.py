@@ -242,7 +242,7 @@ class Tokenizer:
         self,
         texts: Iterable[Text],
         *,
-        max_tokens: int | None = None,
+        max_tokens: Truncation | int | None = None,
         add_special_tokens: bool = True,
         special_tokens_in_text: bool = True,
         threads: int | None = None,
@@ -252,6 +252,7 @@ class Tokenizer:
         There are no offsets, and no Python object per token.
 
         ``max_tokens`` cuts each to at most so many tokens, special tokens included, the longer text of a pair first.
+        A :class:`Truncation` says which text and which end loses tokens.
         Nothing is ever padded here. Long lists are shared out over the process's threads, at most ``threads`` of them.
         """
         firsts, seconds = _split_pairs(texts)
