@@ -8,7 +8,6 @@ backends share this layout; kernels/kv.wgsl reads and writes it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from lattice_inference.backends.gpu.device import Bindings, GpuBuffer, GpuDevice
 from lattice_inference.backends.gpu.slots import GpuSlots
 from lattice_inference.errors import DeviceMemoryError, InvalidInputError
 from lattice_inference.graph.program import KvSpec, RecurrentSpec
+from lattice_inference.process_lock import ProcessLock
 
 __all__ = ["KV_TYPES", "GpuState"]
 
@@ -64,7 +64,7 @@ class GpuState:
         self.kv_types = tuple(KV_TYPES.index(spec.dtype) for spec in self.specs)
         self._page_bytes = tuple(_page_bytes(spec, page_tokens) for spec in self.specs)
         self.page_bytes = 2 * sum(self._page_bytes)
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         self._layers: _Layers | None = _Layers(0, (), ())
         device.check()
 
