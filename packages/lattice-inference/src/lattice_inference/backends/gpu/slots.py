@@ -38,7 +38,9 @@ class GpuSlots:
         self._device = device
         for spec in self.specs:
             if spec.name != "short_conv" and spec.shape[1] > MOST_STATE_DIM:
-                raise UnsupportedError(f"keys of recurrent state have at most {MOST_STATE_DIM} dimensions here")
+                raise UnsupportedError(
+                    f"GPU backends take keys of recurrent state of at most {MOST_STATE_DIM} dimensions: load the model with device='cpu'"
+                )
         self._sizes = tuple(_slot_bytes(spec) for spec in self.specs)
         self.slot_bytes: int = sum(self._sizes)
         self._lock = ProcessLock()

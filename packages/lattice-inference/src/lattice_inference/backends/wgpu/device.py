@@ -154,7 +154,10 @@ class WgpuDevice(ProcessDevice):
 
     @contextlib.contextmanager
     def _allocating(self, nbytes: int) -> Iterator[None]:
-        """Raise errors as ours in a block that takes memory; without room, let go of what writes hold."""
+        """Raise errors as ours in a block that takes memory.
+
+        Without room, what writes hold is let go.
+        """
         try:
             with self.translated_errors(nbytes):
                 yield
