@@ -39,7 +39,8 @@ class GpuSlots:
         for spec in self.specs:
             if spec.name != "short_conv" and spec.shape[1] > MOST_STATE_DIM:
                 raise UnsupportedError(
-                    f"GPU backends take keys of recurrent state of at most {MOST_STATE_DIM} dimensions: load the model with device='cpu'"
+                    f"GPU backends take keys of recurrent state of at most {MOST_STATE_DIM} dimensions: load the model "
+                    "with device='cpu'"
                 )
         self._sizes = tuple(_slot_bytes(spec) for spec in self.specs)
         self.slot_bytes: int = sum(self._sizes)
