@@ -185,6 +185,7 @@ class WgpuDevice(ProcessDevice):
             part = data[begin : begin + _UPLOAD_BYTES]
             if part.size % 4:
                 part = np.concatenate([part, np.zeros(-part.size % 4, np.uint8)])
+            assert offset + begin + part.size <= buffer.nbytes  # else every later submission would be refused
             with self._allocating(part.size):
                 copy = self._handle.create_buffer(size=part.size, usage=self._writing, mapped_at_creation=True)
                 copy.write_mapped(np.ascontiguousarray(part))
