@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lattice_embed import InvalidInputError, NativeEmbeddingService
 from lattice_embed.errors import UnsupportedModelError
+from lattice_embed.opened_encoder import OpenedEncoder
 from lattice_inference import LoraAdapter
 from lattice_inference import errors as inference_errors
 from lattice_inference.lora import LoraSite, save_peft_safetensors
@@ -41,6 +43,22 @@ def test_vectors_with_an_adapter_have_its_content_in_their_provenance(minilm, tm
     assert (first.vectors == again.vectors).all()
     assert len({plain.fingerprint, first.fingerprint, other.fingerprint}) == 3
     assert np.abs(first.vectors - plain.vectors).max() > 1e-3 < np.abs(first.vectors - other.vectors).max()
+
+
+@pytest.mark.parametrize("adapter", [None, "a"])
+def test_vectors_of_a_gpu_are_in_the_space_of_the_cpus_with_an_adapter_too(adapter):
+    def weights_on(device):
+        fingerprint = f"weights{device}"
+        encoder = SimpleNamespace(
+            space="weights",
+            fingerprint=fingerprint,
+            fingerprint_with=lambda name: f"{fingerprint}:lora{name}",
+            pooling="mean",
+        )
+        config = SimpleNamespace(description=SimpleNamespace(slug="m"), dimensions=2)
+        return OpenedEncoder(encoder, config, {}, "float32", adapter=adapter).provenance("", True).weights
+
+    assert weights_on("@wgpu:a GPU") == weights_on("") == ("weights" if adapter is None else "weights:loraa")
 
 
 @pytest.mark.slow

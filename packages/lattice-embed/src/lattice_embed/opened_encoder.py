@@ -43,7 +43,9 @@ class OpenedEncoder:
         self.encoder.trim()
 
     def _fingerprint(self) -> str:
-        return self.encoder.space if self.adapter is None else self.encoder.fingerprint_with(self.adapter)
+        encoder = self.encoder
+        adapter = "" if self.adapter is None else encoder.fingerprint_with(self.adapter)
+        return encoder.space + adapter.removeprefix(encoder.fingerprint)  # without the device, with an adapter too
 
     def provenance(self, prompt: str, normalize: bool) -> VectorProvenance:
         """Return all that a vector's bits depend on besides the text.

@@ -86,7 +86,7 @@ class VectorProvenance:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hex digits that are equal where equal texts have equal bits."""
+        """32 hex digits that are equal where equal texts have equal bits on one device."""
         return self._digest([*self._space_fields(), self.prompt])
 
     def _space_fields(self) -> list[str]:

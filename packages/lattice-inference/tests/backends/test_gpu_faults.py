@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -213,3 +216,23 @@ def test_the_record_is_the_same_in_numpy_and_in_wgsl():
     assert [line.split(":")[0].strip() for line in lines] == list(RECORD.names)
     assert [RECORD.fields[name][1] for name in RECORD.names] == [4 * index for index in range(len(lines))]
     assert RECORD.itemsize <= RECORD_STRIDE
+
+
+def test_the_memory_of_a_state_is_given_back_when_it_is_closed():
+    """A program keeps what its last step ran, but not the pages that the step was given."""
+    device = StandInDevice()
+    ready, program = paged(device)
+    state = GpuBackend(device).open_state(program.kv_specs, page_tokens=16, pages=8)
+    ready.run(batch_in([2], 1), state=state)
+    other = GpuBackend(device).open_state(program.kv_specs, page_tokens=16, pages=8)
+    ready.run(batch_in([2], 1), state=other)
+    ready.run(batch_in([2], 1), state=state)
+    buffers = [weakref.ref(buffer) for buffer in state.bindings(0)[0][1]]
+    assert all(buffer() is not None for buffer in buffers)
+    state.close()
+    gc.collect()
+    assert all(buffer() is None for buffer in buffers)
+    ready.run(batch_in([2], 1), state=other)
+    plan = weakref.ref(ready._plan)
+    ready.close()
+    assert plan() is None  # an open state keeps no weights

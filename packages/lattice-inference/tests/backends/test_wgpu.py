@@ -104,6 +104,31 @@ def test_a_forked_child_is_refused():
     assert pending.wait()["pooled"].tobytes() == ready.run(batch)["pooled"].tobytes()
 
 
+def test_a_child_that_is_forked_during_a_step_is_refused():
+    """The thread that runs the step holds locks, and is not there in the child to release them."""
+    rng = np.random.default_rng(0)
+    program, tensors = random_bert(rng)
+    ready, batch = WgpuBackend().compile(program, Tensors(tensors)), random_batch(rng, [3])
+    held, release = threading.Event(), threading.Event()
+
+    def hold():
+        with ready._lock, ready._device._lock:
+            held.set()
+            release.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        for call in (open_device, lambda: ready.run(batch)):
+            assert "forked" in answer_of_a_child(call)
+        assert answer_of_a_child(ready.close) == "did it"
+    finally:
+        release.set()
+        thread.join()
+    assert ready.run(batch)["pooled"].shape == (1, 48)
+
+
 def test_an_interrupt_ends_a_wait_and_the_step_is_still_there(request):
     rng = np.random.default_rng(0)
     program, tensors = random_bert(rng)

@@ -143,7 +143,7 @@ def device(present):
 
 def uses_of(device):
     """Calls that ask the device for something: an allocation, an upload, a copy of a page."""
-    source, target = device.buffer(64), device.buffer(64)
+    source, target = device.buffer(1_000_000), device.buffer(64)
     return {
         "buffer": lambda: device.buffer(1_000_000),
         "upload": lambda: device.upload(source, np.zeros(1_000_000, np.uint8)),

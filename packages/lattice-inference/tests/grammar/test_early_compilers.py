@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 
@@ -70,3 +72,29 @@ def test_tokenizers_do_not_wait_for_each_other(tokenizer, tmp_path, monkeypatch)
     assert not compiler._COMPILERS[tokenizer].made
     goes_on.set()
     assert compiler_of(tokenizer, BYTES) is compiler_of(tokenizer, BYTES)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_is_forked_meanwhile_makes_one_too(tokenizer, monkeypatch):
+    """The thread that makes the table in the parent is not there in the child, which waited for it for ever."""
+    begun, release, made = threading.Event(), threading.Event(), compiler.GrammarCompiler
+
+    def slowly(*arguments):
+        begun.set()
+        release.wait(20)
+        return made(*arguments)
+
+    monkeypatch.setattr(compiler, "GrammarCompiler", slowly)
+    begin_compiler(tokenizer, BYTES)
+    assert begun.wait(10)
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        compiler.GrammarCompiler = made
+        compiler_of(tokenizer, BYTES)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    release.set()
+    assert made_of(tokenizer)
+    assert status == 0

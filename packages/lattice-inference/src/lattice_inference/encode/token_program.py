@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 
 import numpy as np
@@ -15,6 +14,7 @@ from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.graph.program import Program
 from lattice_inference.models.family import TextConfig, vectors
 from lattice_inference.models.opened_model import open_model
+from lattice_inference.process_lock import ProcessLock
 from lattice_inference.tokenizer import PackedEncoding
 
 __all__ = ["TokenProgram", "before_pooling"]
@@ -42,7 +42,7 @@ class TokenProgram:
         self._compile = partial(_compile, backend, beside, snapshot, config)
         self._program: TextProgram | None = None
         self._is_closed = False
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     def run(self, packed: PackedEncoding) -> list[npt.NDArray[np.float32]]:
         """Return an array (tokens, width) for each text; a text without tokens has no rows.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lattice_inference.errors import GrammarError, LatticeError, UnsupportedError
 from lattice_inference.grammar.matcher import EngineMatcher, error_text
 from lattice_inference.grammar.vocabulary import token_bytes
+from lattice_inference.process_lock import ProcessLock
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -56,8 +57,8 @@ class GrammarCompiler:
         self._tokenizer = _engine_tokenizer(self._engine, tokenizer, vocab_size)
         self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
         self._characters = 0
-        self._lock = threading.Lock()
-        self._compiling: dict[str, threading.Lock] = {}
+        self._lock = ProcessLock()
+        self._compiling: dict[str, ProcessLock] = {}
 
     def matcher(self, grammar: Grammar) -> EngineMatcher:
         """Return a matcher at the beginning of a text.
@@ -72,7 +73,7 @@ class GrammarCompiler:
             if kept is not None:
                 self._kept.move_to_end(text)
                 return EngineMatcher(kept.deep_copy(), self._vocab_size)
-            turn = self._compiling.setdefault(text, threading.Lock())
+            turn = self._compiling.setdefault(text, ProcessLock())
         with turn:  # who asks for the same grammar meanwhile waits for it
             with self._lock:
                 kept = self._kept.get(text)
@@ -115,12 +116,12 @@ class _Compilers:
     """The compilers of one tokenizer, by the size of the vocabulary."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ProcessLock()
         self.made: dict[int, GrammarCompiler] = {}
 
 
 _COMPILERS: weakref.WeakKeyDictionary[Tokenizer, _Compilers] = weakref.WeakKeyDictionary()
-_COMPILERS_LOCK = threading.Lock()
+_COMPILERS_LOCK = ProcessLock()
 
 
 def compiler_of(tokenizer: Tokenizer, vocab_size: int) -> GrammarCompiler:

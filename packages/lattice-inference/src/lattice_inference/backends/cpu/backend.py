@@ -5,7 +5,6 @@ Weights are packed once. A step is one call without the GIL, or several calls if
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, get_args
@@ -62,6 +61,7 @@ from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, Fusion, fuse
 from lattice_inference.graph.memory import plan_memory
 from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, Rows, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
+from lattice_inference.process_lock import ProcessLock
 from lattice_inference.thread_count import check_thread_count
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class CpuProgram:
         self._plan: StepPlan | None = plan
         self._adapted: StepPlan | None = None
         self._compile_adapted: Callable[[], StepPlan] | None = adapted
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the last state that fits
         self.weight_sizes: tuple[WeightSize, ...] = weights.sizes()
         products = weights.forms.products

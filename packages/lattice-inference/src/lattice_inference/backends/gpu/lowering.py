@@ -67,9 +67,15 @@ def check_ops(program: Program) -> None:
             )
         head_dim = op.attributes.get("head_dim", 0)
         if "attention" in op.kind and int(head_dim) > MAX_HEAD_DIM:
-            raise UnsupportedError(f"heads of attention have at most {MAX_HEAD_DIM} dimensions here, not {head_dim}")
+            raise UnsupportedError(
+                f"GPU backends take heads of attention of at most {MAX_HEAD_DIM} dimensions, not {head_dim}: load the model "
+                "with device='cpu'"
+            )
         if op.kind == "gated_delta_rule" and int(op.attributes["key_dim"]) > MOST_STATE_DIM:
-            raise UnsupportedError(f"keys of recurrent state have at most {MOST_STATE_DIM} dimensions here")
+            raise UnsupportedError(
+                f"GPU backends take keys of recurrent state of at most {MOST_STATE_DIM} dimensions: load the model with "
+                "device='cpu'"
+            )
 
 
 def lower(

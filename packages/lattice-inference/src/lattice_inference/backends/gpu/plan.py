@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from lattice_inference.backends.gpu.device import Bindings, Dispatch, GpuBuffer,
 from lattice_inference.backends.gpu.kernel_call import NO_PAGES, RecordTemplate
 from lattice_inference.backends.gpu.lowering import LoweredProgram
 from lattice_inference.backends.gpu.record import RECORD_STRIDE
-from lattice_inference.backends.gpu.state import GpuState
+from lattice_inference.backends.gpu.state import GpuState, KeptStep
 from lattice_inference.backends.gpu.step_inputs import StepShape, attention_tiles, step_shape, step_words
 from lattice_inference.errors import DeviceMemoryError
 from lattice_inference.graph.batch import Batch
@@ -56,8 +57,8 @@ class _Resources:
     words: GpuBuffer | None = None
     records: GpuBuffer | None = None
     step: Bindings | None = None
-    choices: _Choices | None = None  # of the records and dispatches below
-    dispatches: Prepared | None = None
+    kept: weakref.ref[KeptStep] | None = None  # the step whose records these are
+    own: KeptStep = field(default_factory=KeptStep)  # of steps without state
 
 
 class GpuPlan:
@@ -94,7 +95,6 @@ class GpuPlan:
             for call in lowered.calls
         )
         self._no_pages = device.bind("pages", [device.buffer(16), device.buffer(16)])
-        self._slots: tuple[tuple[GpuBuffer, ...], dict[int, Bindings]] = ((), {})  # slots and what is bound to them
         self._resources = _Resources()
 
     @property
@@ -148,7 +148,8 @@ class GpuPlan:
         if shape.is_short:
             scratch_bytes = max(scratch_bytes, 4 * shape.tokens * shape.segments * self._lowered.scratch_width)
         step = self._buffers(shape, slots_bytes + scratch_bytes, words)
-        dispatches = self._choose(_Choices(shape, pages, slots, tuple(used)), offsets, slots_bytes)
+        kept = self._resources.own if state is None else state.kept_step(self)
+        dispatches = self._choose(_Choices(shape, pages, slots, tuple(used)), kept, offsets, slots_bytes)
         spans, parts = self._spans(outputs, offsets, counts)
         return self._device.submit(step, dispatches, spans), parts
 
@@ -174,12 +175,13 @@ class GpuPlan:
         self._device.upload(step_buffer, words.view(np.uint8))
         return step
 
-    def _choose(self, choices: _Choices, offsets: Sequence[int], slots_bytes: int) -> Prepared:
+    def _choose(self, choices: _Choices, kept: KeptStep, offsets: Sequence[int], slots_bytes: int) -> Prepared:
         """Prepare records and dispatches; those of equal choices are there already."""
         resources = self._resources
-        if choices == resources.choices and resources.dispatches is not None:
-            return resources.dispatches
-        resources.choices = None  # until all of what follows is done
+        is_present = resources.kept is not None and resources.kept() is kept
+        if is_present and choices == kept.choices and kept.dispatches is not None:
+            return kept.dispatches
+        resources.kept = None  # until all of what follows is done
         shape, pages, slots, adapters = choices
         assert resources.records is not None
         self._device.upload(resources.records, self._template.fill(shape, offsets, slots_bytes))
@@ -196,25 +198,26 @@ class GpuPlan:
                 continue
             bindings = self._weights[index]
             if call.spec is not None:
-                bindings = self._bound_slots(slots)[index]
+                bindings = self._bound_slots(slots, kept)[index]
             elif call.layer is not None:
                 bindings = self._no_pages if call.layer == NO_PAGES else pages[call.layer]
             kernel = self._device.kernel(launch.kernel, launch.constants)
             dispatches.append(Dispatch(kernel, bindings, index, launch.groups))
-        resources.dispatches, resources.choices = self._device.prepare(dispatches), choices
-        return resources.dispatches
+        kept.choices, kept.dispatches = choices, self._device.prepare(dispatches)
+        resources.kept = weakref.ref(kept)
+        return kept.dispatches
 
-    def _bound_slots(self, slots: tuple[GpuBuffer, ...]) -> dict[int, Bindings]:
+    def _bound_slots(self, slots: tuple[GpuBuffer, ...], kept: KeptStep) -> dict[int, Bindings]:
         """Return the bindings of each call that has recurrent state, by its number."""
-        if self._slots[0] != slots:
+        if kept.slots != slots:
             bound = {}
             for index, call in enumerate(self._lowered.calls):
                 if call.spec is not None and call.weights is not None:
                     first, _, second = call.weights
                     buffer = slots[self.program.recurrent_specs.index(call.spec)]
                     bound[index] = self._device.bind("slots", [buffer, first or self._empty, second or self._empty])
-            self._slots = (slots, bound)
-        return self._slots[1]
+            kept.slots, kept.bound = slots, bound
+        return kept.bound
 
     def _spans(
         self, wanted: Collection[str] | None, offsets: Sequence[int], counts: dict[Rows, int]

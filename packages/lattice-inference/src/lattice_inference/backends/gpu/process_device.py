@@ -1,4 +1,7 @@
-"""What every kind of device does alike: it is opened once for a process, lost for good, and refused in a forked child."""
+"""What kinds of devices do alike.
+
+A process opens one device of a kind, a lost one stays lost, and a forked child is refused.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ Its results are read when they are waited for.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
@@ -31,6 +30,7 @@ from lattice_inference.backends.gpu.plan import GpuPlan, OutputPart
 from lattice_inference.backends.gpu.state import GpuState
 from lattice_inference.backends.protocol import LowRankFactors, Outputs, PageStorage, PreparedAdapter, WeightSize
 from lattice_inference.graph.batch import Batch
+from lattice_inference.process_lock import ProcessLock
 
 __all__ = ["GpuPending", "GpuProgram"]
 
@@ -48,7 +48,7 @@ class GpuPending:
         self._reading = reading
         self._parts = parts
         self._outputs: Outputs | None = None
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     def wait(self) -> Outputs:
         """Return the outputs; see :class:`~lattice_inference.backends.protocol.Pending`."""
@@ -108,7 +108,7 @@ class GpuProgram:
         self._adapted: GpuPlan | None = None
         self._compile_adapted: Callable[[], GpuPlan] | None = adapted
         self._prepared = 0
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     @property
     def arena_bytes(self) -> int:

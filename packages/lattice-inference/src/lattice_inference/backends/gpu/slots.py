@@ -9,7 +9,6 @@ kernels/short_conv.wgsl and kernels/gated_delta_rule.wgsl read and write them; o
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +17,7 @@ from lattice_inference.backends.gpu.device import GpuBuffer, GpuDevice, Span
 from lattice_inference.errors import DeviceMemoryError, InvalidInputError, UnsupportedError
 from lattice_inference.graph.program import RecurrentSpec
 from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
+from lattice_inference.process_lock import ProcessLock
 
 __all__ = ["MOST_STATE_DIM", "GpuSlots"]
 
@@ -38,10 +38,13 @@ class GpuSlots:
         self._device = device
         for spec in self.specs:
             if spec.name != "short_conv" and spec.shape[1] > MOST_STATE_DIM:
-                raise UnsupportedError(f"keys of recurrent state have at most {MOST_STATE_DIM} dimensions here")
+                raise UnsupportedError(
+                    f"GPU backends take keys of recurrent state of at most {MOST_STATE_DIM} dimensions: load the model "
+                    "with device='cpu'"
+                )
         self._sizes = tuple(_slot_bytes(spec) for spec in self.specs)
         self.slot_bytes: int = sum(self._sizes)
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         self._buffers: tuple[GpuBuffer, ...] | None = ()
         self._held = 0  # slots that there is memory for
 

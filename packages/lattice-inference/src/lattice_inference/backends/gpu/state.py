@@ -8,18 +8,19 @@ backends share this layout; kernels/kv.wgsl reads and writes it.
 
 from __future__ import annotations
 
-import threading
+import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from lattice_inference.backends.gpu.device import Bindings, GpuBuffer, GpuDevice, Span
+from lattice_inference.backends.gpu.device import Bindings, GpuBuffer, GpuDevice, Prepared, Span
 from lattice_inference.backends.gpu.slots import GpuSlots
 from lattice_inference.errors import DeviceMemoryError, InvalidInputError
 from lattice_inference.graph.program import KvSpec, RecurrentSpec
+from lattice_inference.process_lock import ProcessLock
 
-__all__ = ["KV_TYPES", "GpuState"]
+__all__ = ["KV_TYPES", "GpuState", "KeptStep"]
 
 KV_TYPES = ("float32", "float16", "bfloat16", "int8")
 """What keys and values are kept as; kernels know a type by its place here."""
@@ -35,6 +36,22 @@ class _Layers:
     pages: int
     buffers: tuple[tuple[GpuBuffer, GpuBuffer], ...]
     bindings: tuple[Bindings, ...]
+
+
+@dataclass(eq=False)
+class KeptStep:
+    """What a plan keeps of its last step, for later ones that choose the same.
+
+    Attributes:
+        choices: what the step chose; None before the first one.
+        dispatches: what it ran.
+        slots, bound: buffers of recurrent state, and the bindings of each call that has them.
+    """
+
+    choices: object = None
+    dispatches: Prepared | None = None
+    slots: tuple[GpuBuffer, ...] = ()
+    bound: dict[int, Bindings] = field(default_factory=dict)
 
 
 class GpuState:
@@ -64,8 +81,9 @@ class GpuState:
         self.kv_types = tuple(KV_TYPES.index(spec.dtype) for spec in self.specs)
         self._page_bytes = tuple(_page_bytes(spec, page_tokens) for spec in self.specs)
         self.page_bytes = 2 * sum(self._page_bytes)
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         self._layers: _Layers | None = _Layers(0, (), ())
+        self._kept: weakref.WeakKeyDictionary[object, KeptStep] = weakref.WeakKeyDictionary()
         device.check()
 
     @property
@@ -82,6 +100,16 @@ class GpuState:
         """
         with self._lock:
             return self._grown(highest).bindings
+
+    def kept_step(self, plan: object) -> KeptStep:
+        """Return what ``plan`` keeps of its last step with this state.
+
+        It holds buffers, so it ends with the state.
+        """
+        with self._lock:
+            if self._layers is None:
+                return KeptStep()
+            return self._kept.setdefault(plan, KeptStep())
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy one page of every layer over another."""
@@ -122,6 +150,7 @@ class GpuState:
         """Give the memory back; steps that run keep it until they end."""
         with self._lock:
             self._layers = None
+            self._kept.clear()
         if self.recurrent is not None:
             self.recurrent.close()
 

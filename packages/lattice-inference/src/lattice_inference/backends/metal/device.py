@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
@@ -33,6 +32,7 @@ from lattice_inference.backends.gpu.record import RECORD_STRIDE
 from lattice_inference.backends.metal.kernel_source import THREADS, assembled_source, function_of
 from lattice_inference.backends.metal.mapped_pages import MappedPages
 from lattice_inference.errors import DeviceLostError, DeviceMemoryError, DeviceUnavailableError, UnsupportedError
+from lattice_inference.process_lock import ProcessLock
 
 if TYPE_CHECKING:
     from lattice_inference.backends.metal import _metal
@@ -71,7 +71,7 @@ class MetalReading:
         self._spans: Sequence[Span] | None = spans
         self._content = np.empty(0, np.uint8)
         self._problem: Exception | None = None
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     def settle(self) -> None:
         """Wait for the step and take its bytes; what went wrong is kept for :meth:`wait`."""
@@ -129,7 +129,7 @@ class MetalDevice(ProcessDevice):
         self.library = handle.library
         self._module = _metal
         self._handle = handle
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         self._kernels: dict[tuple[str, Constants], _metal.Kernel] = {}
         self._in_flight: list[tuple[_metal.Commands, bool]] = []
         self._unread: weakref.WeakSet[MetalReading] = weakref.WeakSet()

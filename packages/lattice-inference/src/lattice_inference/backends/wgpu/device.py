@@ -6,7 +6,6 @@ Its errors become ours: a device that is lost says so in every later call, and n
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +30,7 @@ from lattice_inference.backends.wgpu.adapters import usable_adapter
 from lattice_inference.backends.wgpu.encoding import PreparedDispatches
 from lattice_inference.backends.wgpu.shaders import KERNELS, shader
 from lattice_inference.errors import DeviceMemoryError, DeviceUnavailableError
+from lattice_inference.process_lock import ProcessLock
 
 __all__ = ["WgpuDevice", "open_device"]
 
@@ -103,7 +103,7 @@ class WgpuDevice(ProcessDevice):
         )
         self.has_subgroups = "subgroup" in handle.features
         self._handle = handle
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         self._kernels: dict[tuple[str, Constants], Any] = {}
         self._staging: list[WgpuBuffer] = []
         self._writes: list[tuple[Any, Any, int, int]] = []  # what is written: its copy, where to, the place, the bytes
@@ -154,7 +154,10 @@ class WgpuDevice(ProcessDevice):
 
     @contextlib.contextmanager
     def _allocating(self, nbytes: int) -> Iterator[None]:
-        """Raise errors as ours in a block that takes memory; without room, let go of what writes hold."""
+        """Raise errors as ours in a block that takes memory.
+
+        Without room, what writes hold is let go.
+        """
         try:
             with self.translated_errors(nbytes):
                 yield
@@ -182,6 +185,7 @@ class WgpuDevice(ProcessDevice):
             part = data[begin : begin + _UPLOAD_BYTES]
             if part.size % 4:
                 part = np.concatenate([part, np.zeros(-part.size % 4, np.uint8)])
+            assert offset + begin + part.size <= buffer.nbytes  # else every later submission would be refused
             with self._allocating(part.size):
                 copy = self._handle.create_buffer(size=part.size, usage=self._writing, mapped_at_creation=True)
                 copy.write_mapped(np.ascontiguousarray(part))
