@@ -24,8 +24,8 @@ _SAME_IN_BOTH = re.compile(
 _SURROGATES = re.compile(r"u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}")
 _GROUP = re.compile(r"\((?!\?)|\(\?(?::|<[A-Za-z_][A-Za-z0-9_]*>)")
 _SETS = re.compile(r"\\[dDwWpP]|\\t-|\[")
-# No text has the character NUL. In a class of all control characters the engine takes every escape, \" and \\ too, though the
-# class excludes the mark; without NUL it looks at each.
+# No text has the character NUL. In a class of all control characters the engine takes every escape, \" and \\ too, even
+# if the class excludes the mark; without NUL it looks at each.
 _NUL = (r"\x{0}", r"\x00", r"\u0000", r"\u{0}", r"\u{00}", r"\u{0000}")
 _ONE = r"\x{1}"
 _QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})\??")

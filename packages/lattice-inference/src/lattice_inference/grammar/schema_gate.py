@@ -8,6 +8,7 @@ What is handed on is a copy with the enforced keywords alone, so that nothing in
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -302,7 +303,20 @@ def _number(keyword: str, value: object, place: str) -> int | float:
             f"{_at(place)} is {value_text(value)}; it has over {MOST_REMAINDERS:,} remainders, too many to enforce",
             place,
         )
-    return value  # type: ignore[return-value]
+    return _moved_bound(keyword, value)  # type: ignore[arg-type]
+
+
+def _moved_bound(keyword: str, value: float) -> int | float:
+    """Return an exclusive bound so that the engine excludes it.
+
+    Of ``0 < x <= 0.7`` it takes 0: in a range inside one unit it takes the whole number that is excluded. With 1e-9, no
+    number of up to eight decimals is lost.
+    """
+    away = {"exclusiveMinimum": 1, "exclusiveMaximum": -1}.get(keyword)
+    if away is None or not 0 <= value * away < 2**53 or value != int(value):
+        return value
+    moved = value + away * 1e-9
+    return moved if moved != value else math.nextafter(value, away * math.inf)
 
 
 def _count(keyword: str, value: object, place: str) -> int:
