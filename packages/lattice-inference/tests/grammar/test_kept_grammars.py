@@ -90,6 +90,7 @@ def test_the_estimate_covers_what_malloc_gave_out(own_compiler, grammar):
 
 def test_states_that_texts_compute_are_counted(own_compiler, monkeypatch):
     """A kept grammar grows by what its texts have computed, and is compiled again once it has grown much."""
+    monkeypatch.setattr(kept_grammars, "MOST_GROWN_BYTES", 80_000_000)
     monkeypatch.setattr(kept_grammars, "MASKS_BETWEEN_LOOKS", 8)
     grammar = Regex(GROWING)
     walk(own_compiler.matcher(grammar), 1, 100)

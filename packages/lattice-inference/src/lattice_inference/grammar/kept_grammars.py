@@ -20,8 +20,8 @@ __all__ = ["MOST_GROWN_BYTES", "MOST_KEPT_BYTES", "KeptGrammar", "KeptGrammars",
 MOST_KEPT_BYTES = 64_000_000
 """How many bytes the kept grammars may take together, as they are estimated."""
 
-MOST_GROWN_BYTES = 16_000_000
-"""How many bytes of states a kept grammar may have computed since it was compiled."""
+MOST_GROWN_BYTES = 8_000_000
+"""How many bytes of states a kept grammar may have computed; 50,000, the engine's limit, have twice that or more."""
 
 MASKS_BETWEEN_LOOKS = 256
 """After how many masks a grammar's size is estimated again."""

@@ -175,8 +175,8 @@ class EngineMatcher:
         return other
 
     def _takes_new_lexer(self) -> bool:
-        """Follow the text with a new lexer, as its own may be full; return whether that was done."""
-        if self._source is None:
+        """Follow the text with a new lexer if its own is full; return whether that was done."""
+        if self._source is None or not error_text(self._engine).startswith("lexer error"):
             return False
         if self._lexer_since is None:
             self._source.note_failure()
