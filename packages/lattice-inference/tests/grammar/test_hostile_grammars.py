@@ -163,7 +163,7 @@ HOSTILE = {
     "a schema in Lark": lambda: Lark(f"start: %json {json.dumps({'allOf': patterns(30)})}"),
     "references that double": lambda: JsonSchema(references(30)),
     "values of arrays": lambda: JsonSchema({"enum": [{"k": {"v": [index, {"z": index}]}} for index in range(10_000)]}),
-    "values of arrays that are taken": lambda: JsonSchema({"enum": [{"k": [index]} for index in range(2_000)]}),
+    "values of arrays that are taken": lambda: JsonSchema({"enum": [{"k": [index]} for index in range(1_000)]}),
     "10,000 choices": lambda: Choice([f"text number {index}" for index in range(10_000)]),
 }  # fmt: skip
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from lattice_inference import Choice, Gbnf, GrammarError, JsonSchema, Regex
+from lattice_inference import Choice, Gbnf, GenerateConfig, GrammarError, JsonSchema, Regex, Session
 from lattice_inference.grammar import compiler, kept_grammars
 from lattice_inference.grammar.compiler import GrammarCompiler
 from lattice_inference.grammar.kept_grammars import KeptGrammar
@@ -17,6 +18,7 @@ from lattice_inference.grammar.matcher import mask_words
 from lattice_inference.tokenizer import load_tokenizer
 from tiny_decoders import BYTES, write_tokenizer
 
+LONG = r"(\w{1,20}\p{Lu}\W+){90,1000}"
 GROWING = r"(\w{1,20}\p{Lu}\W+){1,1000}"
 
 
@@ -172,3 +174,20 @@ def test_schemas_are_kept_by_their_text(own_compiler):
     for one in (schema, json.dumps(schema, indent=3), dict(reversed(schema.items()))):
         own_compiler.matcher(JsonSchema(one))
     assert len(own_compiler._kept) == 2  # the order of members is the answer's
+
+
+@pytest.mark.parametrize("speculate", [None, "ngram"])
+def test_a_full_lexer_changes_no_token(drawn_model, monkeypatch, speculate):
+    """The tokens are those of a text whose lexer is never full, alone, again, and with speculation."""
+    config = GenerateConfig(max_new_tokens=120, temperature=1.0, top_k=0, seed=5, grammar=Regex(f"{LONG}x?"))
+    expected = Session(drawn_model).generate("Once", config).token_ids
+    monkeypatch.setitem(compiler.LIMITS, "max_lexer_states", 2000)
+    compiled = []
+    compile_it = GrammarCompiler._engine_matcher
+    monkeypatch.setattr(
+        GrammarCompiler, "_engine_matcher", lambda self, text: compiled.append(text) or compile_it(self, text)
+    )
+    limited = replace(config, grammar=Regex(f"{LONG}x{{0,1}}"), speculate=speculate)
+    for _ in range(3):
+        assert Session(drawn_model).generate("Once", limited).token_ids == expected
+    assert len(compiled) > 1
