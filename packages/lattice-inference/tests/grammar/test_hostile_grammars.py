@@ -10,6 +10,9 @@ import pytest
 
 from lattice_inference import Choice, Engine, EngineConfig, Gbnf, GenerateConfig, GrammarError, JsonSchema, Lark, Regex
 from lattice_inference.grammar.schema_intersections import MOST_MET_PATTERNS
+from lattice_inference.tools.definitions import MOST_TOOLS, checked_tools
+from lattice_inference.tools.formats import FORMATS
+from lattice_inference.tools.grammar import ToolGrammar
 
 MOST_SECONDS = 20
 """A stop for what hangs; what each takes is measured by benchmarks/grammar.py."""
@@ -220,3 +223,15 @@ def test_other_texts_go_on(drawn_model):
                 refused += 1
     assert refused >= 10
     assert len(streams) >= 10
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder"])
+def test_128_tools_of_20_arguments_are_taken(name, byte_compiler):
+    members = {f"p{index}": {"type": ["string", "integer", "array"][index % 3]} for index in range(20)}
+    tools = checked_tools(
+        [
+            {"type": "function", "function": {"name": f"t{index}", "parameters": {"properties": members}}}
+            for index in range(MOST_TOOLS)
+        ]
+    )
+    byte_compiler.matcher(ToolGrammar(FORMATS[name], tools))
