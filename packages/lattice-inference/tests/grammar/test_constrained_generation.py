@@ -26,7 +26,7 @@ from lattice_inference import (
     load_model,
 )
 from lattice_inference.generate.sampler import Sampler, SamplingConfig
-from tiny_decoders import EOS, VOCAB, write_drawn_model
+from tiny_decoders import EOS, write_drawn_model
 
 FORM = {
     "type": "object",
@@ -249,14 +249,3 @@ def test_threads_share_what_was_compiled(byte_compiler):
     for matcher in found:
         matcher.accept(ord("["))
     assert len(byte_compiler._compiling) == 0
-
-
-def test_what_was_compiled_is_bounded(byte_compiler, monkeypatch):
-    from lattice_inference.grammar import compiler
-
-    monkeypatch.setattr(compiler, "MOST_KEPT_CHARACTERS", 20_000)
-    for index in range(40):
-        byte_compiler.matcher(Regex(f"{'a' * 1_000}{index}"))
-    assert byte_compiler._characters <= 20_000
-    assert sum(map(len, byte_compiler._kept)) == byte_compiler._characters
-    assert VOCAB > 256

@@ -10,6 +10,9 @@ import pytest
 
 from lattice_inference import Choice, Engine, EngineConfig, Gbnf, GenerateConfig, GrammarError, JsonSchema, Lark, Regex
 from lattice_inference.grammar.schema_intersections import MOST_MET_PATTERNS
+from lattice_inference.tools.definitions import MOST_TOOLS, checked_tools
+from lattice_inference.tools.formats import FORMATS
+from lattice_inference.tools.grammar import ToolGrammar
 
 MOST_SECONDS = 20
 """A stop for what hangs; what each takes is measured by benchmarks/grammar.py."""
@@ -67,6 +70,59 @@ def test_patterns_of_several_texts_are_taken(schema):
     JsonSchema(schema)
 
 
+def doubled(first: str, step: str, last: str) -> str:
+    """Rules of which each names the next one twice, 16 times over."""
+    return "\n".join([first, *[step.format(index, index + 1) for index in range(16)], last.format(16)])
+
+
+def references(depth: int) -> dict[str, object]:
+    """A reference beside a keyword, in two members of each of ``depth`` schemas."""
+    definitions: dict[str, object] = {
+        f"a{index}": {"properties": {name: {"$ref": f"#/$defs/a{index + 1}", "minimum": 1} for name in "xy"}}
+        for index in range(depth)
+    }
+    return {"$ref": "#/$defs/a0", "$defs": {**definitions, f"a{depth}": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("make", "pointer"),
+    [
+        (lambda: JsonSchema({"properties": {"n": {"multipleOf": 999_983}}}), "/properties/n/multipleOf"),
+        (lambda: JsonSchema({"properties": {"n": {"minimum": 10**4000}}}), "/properties/n/minimum"),
+        (lambda: JsonSchema({"const": -(10**400)}), "/const"),
+        (lambda: JsonSchema(references(30)), "/$defs"),
+        (lambda: JsonSchema({"items": {"enum": [[]] * 10_000}}), "/items/enum"),
+        (lambda: Regex("a?" * 2_001), None),
+        (lambda: Regex("(a|)" * 2_001), None),
+        (lambda: Gbnf("root ::= " + '"a"? ' * 2_001), None),
+        (lambda: Lark(doubled("start: T0", "T{0}: T{1} T{1}", 'T{0}: "a"?')), None),
+        (lambda: Lark(f"start: %json {json.dumps({'allOf': patterns(9)})}"), ""),
+    ],
+)
+def test_what_no_limit_of_the_engine_ends_is_refused_before(make, pointer):
+    """20,000 optional parts took 1.6 GB, 999,983 remainders 16 s, 30 references 2**30 schemas."""
+    with pytest.raises(GrammarError) as caught:
+        make()
+    assert pointer is None or caught.value.pointer.startswith(pointer)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: JsonSchema({"type": "integer", "multipleOf": 997}),
+        lambda: JsonSchema({"type": "integer", "multipleOf": 10**9}),
+        lambda: JsonSchema({"type": "number", "multipleOf": 0.000_01}),
+        lambda: JsonSchema({"properties": {f"n{n}": {"multipleOf": n} for n in (97, 101, 103, 107)}}),
+        lambda: JsonSchema(references(8)),
+        lambda: Regex("a?" * 2_000),
+        lambda: Regex(r"[?*]\?\*" * 2_000),
+        lambda: Lark('start: T*\nT: /[a-z]?x/ | "?" | "*"\n' + "%ignore /[ ]*/"),
+    ],
+)
+def test_what_stays_below_is_taken(make, byte_compiler):
+    byte_compiler.matcher(make())
+
+
 HOSTILE = {
     "4 MB": lambda: JsonSchema({"description": "x" * 4_000_000}),
     "4 MB of values": lambda: JsonSchema(json.dumps({"enum": [f"{'x' * 40}{index}" for index in range(80_000)]})),
@@ -99,6 +155,18 @@ HOSTILE = {
                                                          for name in "ab"]} for index in range(20)]}),
     "patterns": lambda: JsonSchema({"patternProperties": {f"^{index}(a|b)*a(a|b){{{index}}}$": {"type": "integer"}
                                                           for index in range(30)}}),
+    "multiples of a large prime": lambda: JsonSchema({"type": "integer", "multipleOf": 999_983}),
+    "multiples of several primes": lambda: JsonSchema({"allOf": [{"multipleOf": n} for n in (97, 101, 103, 107)]}),
+    "a number of 4,000 digits": lambda: JsonSchema({"type": "integer", "minimum": 10**4000}),
+    "optional parts": lambda: Regex("a?" * 100_000),
+    "optional parts of a pattern": lambda: JsonSchema({"type": "string", "pattern": "(a|)" * 20_000}),
+    "optional parts in GBNF": lambda: Gbnf(doubled("root ::= r0", "r{0} ::= r{1} r{1}", 'r{0} ::= "a"?')),
+    "optional parts in Lark": lambda: Lark(f"start: /{'a{0,9}' * 20_000}/"),
+    "optional terminals": lambda: Lark(doubled("start: T0", "T{0}: T{1} T{1}", 'T{0}: "a"?')),
+    "a schema in Lark": lambda: Lark(f"start: %json {json.dumps({'allOf': patterns(30)})}"),
+    "references that double": lambda: JsonSchema(references(30)),
+    "values of arrays": lambda: JsonSchema({"enum": [{"k": {"v": [index, {"z": index}]}} for index in range(10_000)]}),
+    "values of arrays that are taken": lambda: JsonSchema({"enum": [{"k": [index]} for index in range(1_000)]}),
     "10,000 choices": lambda: Choice([f"text number {index}" for index in range(10_000)]),
 }  # fmt: skip
 
@@ -155,3 +223,15 @@ def test_other_texts_go_on(drawn_model):
                 refused += 1
     assert refused >= 10
     assert len(streams) >= 10
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder"])
+def test_128_tools_of_20_arguments_are_taken(name, byte_compiler):
+    members = {f"p{index}": {"type": ["string", "integer", "array"][index % 3]} for index in range(20)}
+    tools = checked_tools(
+        [
+            {"type": "function", "function": {"name": f"t{index}", "parameters": {"properties": members}}}
+            for index in range(MOST_TOOLS)
+        ]
+    )
+    byte_compiler.matcher(ToolGrammar(FORMATS[name], tools))

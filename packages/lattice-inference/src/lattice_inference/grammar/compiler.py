@@ -5,24 +5,24 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from lattice_inference.errors import GrammarError, LatticeError, UnsupportedError
+from lattice_inference.grammar.kept_grammars import KeptGrammar, KeptGrammars
 from lattice_inference.grammar.matcher import EngineMatcher, error_text
 from lattice_inference.grammar.vocabulary import token_bytes
 from lattice_inference.process_lock import ProcessLock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from llguidance import LLMatcher, LLTokenizer
 
     from lattice_inference.grammar.specification import Grammar, MarkedGrammar
     from lattice_inference.tokenizer import Tokenizer
 
 __all__ = ["GrammarCompiler", "begin_compiler", "compiler_of"]
-
-MOST_KEPT_CHARACTERS = 4_000_000
-"""How many characters the kept grammars may have together."""
 
 # Limits of the engine: states of its lexer and size of a grammar bound the memory, fuel bounds the time.
 LIMITS = {
@@ -31,7 +31,8 @@ LIMITS = {
     "step_lexer_fuel": 1_000_000,
     "step_max_items": 100_000,
     "max_lexer_states": 50_000,
-    "max_grammar_size": 2_000_000,
+    "verbose_errors": True,  # an error tells the lexer's cost
+    "max_grammar_size": 60_000,  # 128 tools of 20 arguments fit; the engine takes 65,000, and tells after seconds
 }
 
 
@@ -55,8 +56,7 @@ class GrammarCompiler:
         }
         self._special = {token: token_id for token_id, token in tokens.items() if token is not None}
         self._tokenizer = _engine_tokenizer(self._engine, tokenizer, vocab_size)
-        self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
-        self._characters = 0
+        self._kept = KeptGrammars()
         self._lock = ProcessLock()
         self._compiling: dict[str, ProcessLock] = {}
 
@@ -68,19 +68,17 @@ class GrammarCompiler:
         """
         special = self._special_marks(grammar)
         text = cast("MarkedGrammar", grammar).engine_grammar(special) if special else grammar.engine_grammar()
-        with self._lock:
-            kept = self._kept.get(text)
-            if kept is not None:
-                self._kept.move_to_end(text)
-                return EngineMatcher(kept.deep_copy(), self._vocab_size)
-            turn = self._compiling.setdefault(text, ProcessLock())
-        with turn:  # who asks for the same grammar meanwhile waits for it
+        kept = self._kept.find(text)
+        if kept is None:
             with self._lock:
-                kept = self._kept.get(text)
-            if kept is None:
-                kept = self._compile(text)
-                self._keep(text, kept)
-        return EngineMatcher(kept.deep_copy(), self._vocab_size)
+                turn = self._compiling.setdefault(text, ProcessLock())
+            with turn:  # who asks for the same grammar meanwhile waits for it
+                kept = self._kept.find(text)
+                if kept is None:
+                    kept = self._compile(text)
+        return EngineMatcher(
+            kept.matcher.deep_copy(), self._vocab_size, _Source(kept, partial(self._engine_matcher, text))
+        )
 
     def shown(self, grammar: Grammar) -> dict[int, str]:
         """Return the special tokens that are a part of the grammar's texts, with their texts."""
@@ -90,26 +88,40 @@ class GrammarCompiler:
         marks = getattr(grammar, "marks", ())
         return {mark: self._special[mark] for mark in marks if mark in self._special}
 
-    def _compile(self, text: str) -> LLMatcher:
-        limits = self._engine.LLParserLimits(**LIMITS)
-        matcher: LLMatcher = self._engine.LLMatcher(self._tokenizer, text, log_level=0, limits=limits)
-        first = matcher.deep_copy()
-        if not first.is_error():
-            first.compute_bitmask()  # may pass a limit, which is told before a text begins
-        if first.is_error():
+    def _compile(self, text: str) -> KeptGrammar:
+        try:
+            matcher = self._engine_matcher(text)
+            first = matcher.deep_copy()
+            if not first.is_error():
+                first.compute_bitmask()  # may pass a limit, which is told before a text begins
+            if first.is_error():
+                raise GrammarError(f"the grammar cannot be enforced: {error_text(first)}")
+            kept = KeptGrammar(matcher, text)
+            self._kept.keep(text, kept)
+            return kept
+        finally:
             with self._lock:
                 self._compiling.pop(text, None)
-            raise GrammarError(f"the grammar cannot be enforced: {error_text(first)}")
+
+    def _engine_matcher(self, text: str) -> LLMatcher:
+        limits = self._engine.LLParserLimits(**LIMITS)
+        matcher: LLMatcher = self._engine.LLMatcher(self._tokenizer, text, log_level=0, limits=limits)
         return matcher
 
-    def _keep(self, text: str, matcher: LLMatcher) -> None:
-        with self._lock:
-            self._kept[text] = matcher
-            self._characters += len(text)
-            self._compiling.pop(text, None)
-            while self._characters > MOST_KEPT_CHARACTERS and len(self._kept) > 1:
-                oldest, _ = self._kept.popitem(last=False)
-                self._characters -= len(oldest)
+
+class _Source:
+    """What a matcher knows of the grammar that it is of; see :class:`Source`."""
+
+    def __init__(self, kept: KeptGrammar, compile_again: Callable[[], LLMatcher]) -> None:
+        self._kept = kept
+        self.compile_again = compile_again
+        self.is_quick: bool = kept.is_quick
+
+    def note_mask(self) -> None:
+        self._kept.masks += 1
+
+    def note_failure(self) -> None:
+        self._kept.has_failed = True
 
 
 class _Compilers:

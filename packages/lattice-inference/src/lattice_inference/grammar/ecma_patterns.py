@@ -23,7 +23,11 @@ _SAME_IN_BOTH = re.compile(
 )
 _SURROGATES = re.compile(r"u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}")
 _GROUP = re.compile(r"\((?!\?)|\(\?(?::|<[A-Za-z_][A-Za-z0-9_]*>)")
-_SETS = re.compile(r"\\[dDwWpP]|\\t-")
+_SETS = re.compile(r"\\[dDwWpP]|\\t-|\[")
+# No text has the character NUL. In a class of all control characters the engine takes every escape, \" and \\ too, even
+# if the class excludes the mark; without NUL it looks at each.
+_NUL = (r"\x{0}", r"\x00", r"\u0000", r"\u{0}", r"\u{00}", r"\u{0000}")
+_ONE = r"\x{1}"
 _QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})\??")
 
 
@@ -82,11 +86,11 @@ def _class(pattern: str, at: int, pointer: str) -> tuple[str, int]:
             last, at = _class_atom(pattern, at + 1, pointer)
             if _SETS.match(first) or _SETS.match(last):
                 raise _refused("a range of classes", pattern, pointer)
-            inner.append(f"{first}-{last}")
+            inner.append(f"{first if first not in _NUL or last in _NUL else _ONE}-{last}")
         else:
             inner.append(first)
     if inner:
-        return f"[{negation}{''.join(inner)}]", at + 1
+        return f"[{negation}{''.join(inner)}{_NUL[0] if negation else ''}]", at + 1
     if not negation:
         raise _refused("a class that matches nothing", pattern, pointer)
     return "(?s:.)", at + 1
@@ -112,7 +116,7 @@ def _escape(pattern: str, at: int, pointer: str, *, in_class: bool) -> tuple[str
         return f"\\x{{{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):X}}}", at + 1 + pair.end()
     if kind == "s":
         return (_SPACE if in_class else f"[{_SPACE}]"), at + 2
-    if kind == "S" and not in_class:
+    if kind == "S":
         return f"[^{_SPACE}]", at + 2
     if kind == "b" and in_class:
         return r"\x08", at + 2

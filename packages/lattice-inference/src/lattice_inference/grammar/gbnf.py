@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 
 from lattice_inference.errors import GrammarError
+from lattice_inference.grammar.pattern_costs import check_optional_parts
 from lattice_inference.value_text import value_text
 
 __all__ = ["MOST_CHARACTERS", "gbnf_to_lark"]
@@ -378,6 +379,7 @@ def _as_regex(rules: dict[str, _Node], order: list[str]) -> str:
         written[name] = _regex(rules[name], written)
         if len(written[name]) > MOST_EXPANDED:
             raise GrammarError(f"the rule {name} is longer than {MOST_EXPANDED:,} characters when it is written out")
+    check_optional_parts(written["root"], "the rule root, written out,")
     return written["root"]
 
 

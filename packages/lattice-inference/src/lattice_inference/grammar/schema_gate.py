@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from lattice_inference.errors import GrammarError
 from lattice_inference.grammar.ecma_patterns import rust_pattern
+from lattice_inference.grammar.pattern_costs import check_optional_parts
+from lattice_inference.grammar.schema_costs import MOST_REMAINDERS, check_written_out, remainders
 from lattice_inference.grammar.schema_intersections import check_intersections
 from lattice_inference.grammar.schema_keywords import ANNOTATIONS, ENFORCED, FORMATS, FORMATS_BY_SHAPE, REFUSED
 from lattice_inference.value_text import value_text
@@ -24,6 +27,7 @@ __all__ = [
     "MOST_DEPTH",
     "MOST_ITEMS",
     "MOST_LENGTH",
+    "MOST_NESTED",
     "MOST_PATTERNS",
     "MOST_PROPERTIES",
     "MOST_VALUES",
@@ -41,10 +45,14 @@ MOST_PROPERTIES = 1_000
 """How many ``properties`` a schema may list at one place."""
 MOST_PATTERNS = 100
 """How many ``patternProperties`` a schema may list at one place."""
+MOST_NESTED = 10_000
+"""How many arrays and objects the values of ``enum`` and ``const`` may hold in a schema."""
 MOST_LENGTH = 100_000
 """The largest ``minLength`` and ``maxLength``."""
 MOST_ITEMS = 10_000
 """The largest ``minItems``, ``maxItems``, ``minProperties`` and ``maxProperties``."""
+
+FARTHEST = sys.float_info.max
 
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 DRAFTS = re.compile(r"https?://json-schema\.org/(draft-0[4-7]|draft/2019-09|draft/2020-12)/schema#?")
@@ -103,6 +111,7 @@ def checked_schema(schema: object) -> dict[str, Any] | bool:
     gate = _Gate(schema)
     checked = gate.schema(schema, "")
     gate.check_references()
+    check_written_out(gate.places)
     check_intersections(gate.places)
     return checked
 
@@ -136,6 +145,7 @@ class _Gate:
     def __init__(self, root: object) -> None:
         self._root = root
         self._references: list[tuple[str, str]] = []  # where, and to what
+        self._nested = 0
         self.places: dict[str, dict[str, Any] | bool] = {}  # what is kept of each schema, by its pointer
 
     def schema(self, schema: object, where: str) -> dict[str, Any] | bool:
@@ -198,15 +208,28 @@ class _Gate:
         if keyword == "$ref":
             return self._reference(value, place)
         if keyword == "enum":
-            return _values(value, place)
+            return self._counted(_values(value, place), place)
         if keyword == "const":
-            return _json_value(value, place)
+            return self._counted(_json_value(value, place), place)
         if keyword == "type":
             return _types(value, place)
         if keyword == "required":
             return _names(value, place)
         assert keyword == "format"
         return _format(value, place)
+
+    def _counted(self, values: Any, place: str) -> Any:
+        """Return values of ``enum`` or ``const``; refuse too many arrays and objects in them."""
+        level = [values]
+        while level:
+            level = [one for one in level if isinstance(one, (list, dict))]
+            self._nested += len(level)
+            level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        if self._nested > MOST_NESTED:
+            raise GrammarError(
+                f"{_at(place)}: over {MOST_NESTED:,} arrays and objects are in the values of the schema", place
+            )
+        return values
 
     def _schemas(self, value: object, place: str, *, may_be_empty: bool) -> list[Any]:
         if not isinstance(value, (list, tuple)) or not (value or may_be_empty):
@@ -271,11 +294,29 @@ def _check_property_counts(kept: dict[str, Any], where: str) -> None:
 
 
 def _number(keyword: str, value: object, place: str) -> int | float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and -FARTHEST <= value <= FARTHEST
     if not is_number or (keyword == "multipleOf" and not value > 0):  # type: ignore[operator]
         wanted = "a number above 0" if keyword == "multipleOf" else "a finite number"
         raise GrammarError(f"{_at(place)} is {value_text(value)}; expected {wanted}", place)
-    return value  # type: ignore[return-value]
+    if keyword == "multipleOf" and remainders(value) > MOST_REMAINDERS:  # type: ignore[arg-type]
+        raise GrammarError(
+            f"{_at(place)} is {value_text(value)}; it has over {MOST_REMAINDERS:,} remainders, too many to enforce",
+            place,
+        )
+    return _moved_bound(keyword, value)  # type: ignore[arg-type]
+
+
+def _moved_bound(keyword: str, value: float) -> int | float:
+    """Return an exclusive bound so that the engine excludes it.
+
+    Of ``0 < x <= 0.7`` it takes 0: in a range inside one unit it takes the whole number that is excluded. With 1e-9, no
+    number of up to eight decimals is lost.
+    """
+    away = {"exclusiveMinimum": 1, "exclusiveMaximum": -1}.get(keyword)
+    if away is None or not 0 <= value * away < 2**53 or value != int(value):
+        return value
+    moved = value + away * 1e-9
+    return moved if moved != value else math.nextafter(value, away * math.inf)
 
 
 def _count(keyword: str, value: object, place: str) -> int:
@@ -292,7 +333,9 @@ def _count(keyword: str, value: object, place: str) -> int:
 def _pattern(value: object, place: str) -> str:
     if not isinstance(value, str):
         raise GrammarError(f"{_at(place)} is {value_text(value)}; expected a regular expression", place)
-    return rust_pattern(value, place)
+    written = rust_pattern(value, place)
+    check_optional_parts(written, _at(place))
+    return written
 
 
 def _values(value: object, place: str) -> list[Any]:

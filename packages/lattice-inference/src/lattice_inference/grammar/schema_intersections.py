@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from lattice_inference.errors import GrammarError
+from lattice_inference.grammar.schema_costs import MOST_REMAINDERS, common_remainders
 
 __all__ = ["MOST_MET_PATTERNS", "check_intersections"]
 
@@ -44,6 +45,7 @@ class _Looks:
         self._places = places
         self._left = MOST_LOOKS
         self._seen: set[frozenset[int]] = set()
+        self._multiples: set[float] = set()  # of the present conjunction
 
     def check(self, conjunction: list[Any], place: str) -> None:
         """Count the patterns of schemas that hold for one value, then those of its parts."""
@@ -52,7 +54,14 @@ class _Looks:
             return
         self._seen.add(key)
         members: dict[str, list[Any]] = {}
+        self._multiples = set()
         patterns = self._gather(conjunction, members, set(), place)
+        if common_remainders(self._multiples) > MOST_REMAINDERS:
+            raise GrammarError(
+                f"the schema at {place[:200] or '/'}: the numbers of multipleOf that hold for one value have over "
+                f"{MOST_REMAINDERS:,} remainders together, too many to enforce",
+                place,
+            )
         if patterns > MOST_MET_PATTERNS:
             raise GrammarError(
                 f"the schema at {place[:200] or '/'}: {patterns} patterns hold for one text; at most "
@@ -77,6 +86,8 @@ class _Looks:
             if self._left < 0:
                 raise GrammarError(f"the schema at {place[:200] or '/'}: its conjunctions are too many", place)
             patterns += sum(not names.isdisjoint(schema) for names in _OF_TEXTS)
+            if "multipleOf" in schema:
+                self._multiples.add(schema["multipleOf"])
             for keyword in _MAPS:
                 for name, one in schema.get(keyword, {}).items():
                     members.setdefault(f"{keyword}/{name}", []).append(one)

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from lattice_inference.errors import GrammarError
 from lattice_inference.grammar.gbnf import MOST_CHARACTERS, gbnf_to_lark
+from lattice_inference.grammar.pattern_costs import check_lark_text, check_optional_parts
 from lattice_inference.grammar.schema_gate import MOST_VALUES, checked_schema, parse_schema
 from lattice_inference.value_text import value_text
 
@@ -92,7 +93,7 @@ class Regex:
         pattern: in the syntax of Rust's crate ``regex``, without look-around and references back.
 
     Raises:
-        GrammarError: it is no text, too long, or uses look-around.
+        GrammarError: it is no text, too long, uses look-around, or has over 2,000 optional parts.
     """
 
     pattern: str
@@ -101,6 +102,7 @@ class Regex:
         _check_text("a regular expression", self.pattern)
         if _LOOK_AROUND.search(self.pattern):
             raise GrammarError(f"look-around in {value_text(self.pattern)} cannot be enforced")
+        check_optional_parts(self.pattern)
 
     def engine_grammar(self) -> str:
         """Return the grammar as the engine reads it."""
@@ -146,13 +148,16 @@ class Lark:
         text: the grammar; see https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md.
 
     Raises:
-        GrammarError: it is no text, or too long. What the engine cannot read is told when a generation begins.
+        GrammarError: it is no text, too long, or has a schema after ``%json`` that a :class:`JsonSchema` refuses. What the
+            engine cannot read is told when a generation begins.
     """
 
     text: str
 
     def __post_init__(self) -> None:
         _check_text("a grammar", self.text)
+        check_lark_text(self.text)
+        _check_inner_schemas(self.text)
 
     def engine_grammar(self) -> str:
         """Return the grammar as the engine reads it."""
@@ -225,6 +230,18 @@ def _check_text(what: str, text: object) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise GrammarError(f"{what} holds half of a surrogate pair, which UTF-8 cannot spell") from None
+
+
+def _check_inner_schemas(text: str) -> None:
+    """Check the schemas of a Lark grammar, which the engine would read without a limit on time."""
+    for match in re.finditer(r"%json\s*(?=[{\[])", text):
+        try:
+            schema, _ = json.JSONDecoder().raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            continue  # text of a literal, or what the engine refuses
+        if isinstance(schema, dict):
+            schema.pop("x-guidance", None)
+            checked_schema(schema)
 
 
 def _regex_grammar(pattern: str) -> str:
