@@ -16,6 +16,7 @@ import pytest
 
 import lattice_embed
 from lattice_embed import (
+    CachedEmbeddingService,
     EmbeddingModel,
     EmptyInputError,
     InvalidInputError,
@@ -236,6 +237,21 @@ def test_provenance_of_an_unknown_model_waits_for_its_dimension(server: Any, con
     assert service.provenance() is None
     assert service.embed(["a"]).provenance.dimensions == 8
     assert service.provenance().dimensions == 8
+
+
+def test_an_unknown_model_is_cached_from_its_first_answer_on(server: Any, connect: Any, embed: Any) -> None:
+    for first in (["a"], ["a", "b", "a"], (text for text in "ab")):
+        before = len(server.asked)
+        cached = CachedEmbeddingService(connect())
+        embed(cached, first)  # the dimension is not known before
+        for _ in range(2):
+            got = embed(cached, ["c", "d"])
+            np.testing.assert_allclose(got.vectors, [server.unit("c"), server.unit("d")], atol=1e-6)
+        assert len(server.asked) == before + 2
+    cached = CachedEmbeddingService(connect())
+    np.testing.assert_allclose(cached.embed_one("c"), server.unit("c"), atol=1e-6)
+    with pytest.raises(InvalidInputError):
+        CachedEmbeddingService(connect()).embed([3])  # type: ignore[list-item]
 
 
 def test_provenance_tells_two_servers_apart(server: Any, connect: Any) -> None:
