@@ -348,6 +348,28 @@ def test_closing_wakes_a_call_that_waits_for_a_retry(server: Any, connect: Any, 
     timer.join()
 
 
+@pytest.mark.parametrize("close", ["close", "aclose", "another thread"])
+def test_closing_wakes_a_task_that_waits_for_a_retry(server: Any, connect: Any, library: str, close: str) -> None:
+    server.usual = server.status(429, Retry_After="50")
+    service = connect(retry=RetryPolicy(max_retry_after=60))
+
+    async def wait() -> None:
+        waiting = asyncio.create_task(service.aembed(["a"]))
+        while not service._sleepers:
+            await asyncio.sleep(0.01)
+        if close == "aclose":
+            await service.aclose()
+        elif close == "close":
+            service.close()
+        else:
+            await asyncio.to_thread(service.close)
+        with pytest.raises(ServiceClosedError):
+            await asyncio.wait_for(waiting, 20)
+
+    asyncio.run(wait())
+    assert not service._sleepers
+
+
 def test_service_works_in_a_forked_child(server: Any, connect: Any, library: str) -> None:
     service = connect()
     service.embed(["a"])
