@@ -96,8 +96,8 @@ def test_rows_are_read_as_they_are_embedded(capsys: Capture, loader: Any, monkey
     ahead: list[int] = []
     original = module.read_rows
 
-    def counting(*arguments: Any) -> Any:
-        for row in original(*arguments):
+    def counting(*arguments: Any, **options: Any) -> Any:
+        for row in original(*arguments, **options):
             read.append(row.line)
             if len(read) % 10 == 0:
                 ahead.append(len(read) - written())
@@ -203,6 +203,15 @@ def test_options_that_do_not_go_together_are_refused(arguments: list[str], messa
 def test_raw_lines_of_a_table_can_be_embedded_by_name(capsys: Capture) -> None:
     assert embed("--input", "rows.tsv", "--input-format", "lines", "--output", "x.npy") == 0
     assert np.load("x.npy").shape == (5, 384)
+
+
+def test_rows_are_written_with_all_columns_or_refused(capsys: Capture) -> None:
+    Path("two.csv").write_text("text,x,x\na,1,2\n")
+    assert embed("--input", "two.csv", "--column", "text", "--output", "x.npy") == 0
+    capsys.readouterr()
+    status, error = failure(capsys, "--input", "two.csv", "--column", "text", "--output", "x.jsonl")
+    assert (status, error) == (2, "two.csv: 2 columns are called 'x'; rename one")
+    assert not Path("x.jsonl").exists()
 
 
 def test_rows_are_written_as_parquet(capsys: Capture) -> None:

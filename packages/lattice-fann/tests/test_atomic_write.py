@@ -167,3 +167,16 @@ def test_a_folder_that_cannot_be_forced_to_the_disk_is_told_and_the_file_is_ther
         file.write(b"content")
     assert [path.name for path in tmp_path.iterdir()] == ["n"]
     assert (tmp_path / "n").read_bytes() == b"content"
+
+
+def test_a_device_or_pipe_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.fann")
+    (tmp_path / "stdout.fann").symlink_to("/proc/self/fd/1")
+    before = sorted(tmp_path.iterdir())
+    for path in before:
+        for write in (network().save, module.check_writable):
+            with pytest.raises(OSError, match="device, pipe or socket"):
+                write(path)
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "pipe.fann").is_fifo()
+    assert (tmp_path / "stdout.fann").is_symlink()

@@ -1,6 +1,7 @@
 """What the command line says of files that are not what they should be, and when it looks."""
 
 import io
+import os
 import pickle
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from lattice_transport import OutOfMemoryError, cli
+from lattice_transport.atomic_file import check_writable, write_atomically
 from lattice_transport.cli import barycenter_command, distance_command, drift_command
 
 
@@ -177,3 +179,16 @@ def test_output_replaces_a_file_and_leaves_nothing_else(capsys, vectors, tmp_pat
         status, _, _ = run(capsys, "distance", vectors, vectors, "--method", "emd", "--plan", "plan.npy")
         assert status == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "plan.npy"]
+
+
+def test_a_device_or_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "stdout.npy").symlink_to("/proc/self/fd/1")
+    before = sorted(tmp_path.iterdir())
+    for path in before:
+        with pytest.raises(PermissionError, match="device, pipe or socket"):
+            write_atomically(path, lambda file: None)
+        with pytest.raises(PermissionError, match="device, pipe or socket"):
+            check_writable(path)
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "pipe.npy").is_fifo()

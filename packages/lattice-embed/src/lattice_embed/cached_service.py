@@ -20,6 +20,7 @@ from lattice_embed.errors import (
     InvalidInputError,
     InvalidTextError,
     LatticeEmbedError,
+    ModelConfigError,
     NonFiniteVectorError,
     UnsupportedModelError,
 )
@@ -70,6 +71,10 @@ class _Space:
             known = CachedOrigin(result.model, result.prompt, provenance.fingerprint, provenance)
             self.last_origin = known
         return known
+
+
+class _UnknownSpaceError(Exception):
+    """A server's model, before its first answer: the call is passed on, and later ones are kept."""
 
 
 class CachedEmbeddingService(EmbeddingService):
@@ -207,12 +212,16 @@ class CachedEmbeddingService(EmbeddingService):
         """
         if not self._cache.enabled:
             return self._embed_inner(texts, model, role, normalize)
-        if type(texts) is list and len(texts) == 1:
-            result = self._embed_single(texts[0], model, role, normalize)
-            if result is not None:
-                return result
-        checked = check_texts(texts, max_texts=self._inner.max_batch_size, max_chars=self._inner.max_text_chars)
-        space = self._space(model, check_role(role), normalize)
+        checked = texts
+        try:
+            if type(texts) is list and len(texts) == 1:
+                result = self._embed_single(texts[0], model, role, normalize)
+                if result is not None:
+                    return result
+            checked = check_texts(texts, max_texts=self._inner.max_batch_size, max_chars=self._inner.max_text_chars)
+            space = self._space(model, check_role(role), normalize)
+        except _UnknownSpaceError:
+            return self._embed_inner(checked, model, role, normalize)
         keys = space.keys.keys(checked)
         entries = self._known(keys)
         if not entries and len(set(keys)) == len(keys):
@@ -286,7 +295,10 @@ class CachedEmbeddingService(EmbeddingService):
             return super().embed_one(text, model, role=role, normalize=normalize)
         if not len(text) <= self._inner.max_text_chars or not is_expressible(text):
             check_text(text, 0, max_chars=self._inner.max_text_chars)
-        space = self._space(model, role if type(role) is Role else check_role(role), normalize)
+        try:
+            space = self._space(model, role if type(role) is Role else check_role(role), normalize)
+        except _UnknownSpaceError:
+            return super().embed_one(text, model, role=role, normalize=normalize)
         entry = find(space.keys, text, self._cache._shards, self._owner)
         if entry is None:
             vector: Float32Array = self.embed([text], model, role=role, normalize=normalize).vectors[0]
@@ -319,7 +331,11 @@ class CachedEmbeddingService(EmbeddingService):
         if type(given) is not bool:
             normalize = check_flag("normalize", given)
         if provenance is None:
-            return _Space(self._inner.model_config(model), None, role, normalize, self._owner)
+            try:
+                config = self._inner.model_config(model)
+            except ModelConfigError:
+                raise _UnknownSpaceError from None
+            return _Space(config, None, role, normalize, self._owner)
         last = self._last_space
         if last is not None and last.provenance is provenance and last.role is role and last.normalize is normalize:
             return last

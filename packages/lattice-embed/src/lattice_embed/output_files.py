@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lattice_embed.errors import InvalidInputError, LatticeEmbedError
-from lattice_inference.checkpoint.atomic_file import atomic_file
+from lattice_inference.checkpoint.atomic_file import atomic_file, check_replaceable
 
 __all__ = ["OutputError", "check_output", "check_store_place", "write_computed", "write_file"]
 
@@ -115,6 +115,7 @@ def _probe(folder: Path, path: Path) -> None:
     Its name is as long as that of any file that will be written.
     """
     with _naming(path):
+        check_replaceable(path)
         handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.", suffix=".tmp")
         os.close(handle)
         os.unlink(name)

@@ -16,6 +16,7 @@ pytest.importorskip("chromadb")
 import chromadb
 
 from lattice_embed.integrations.chroma import LatticeEmbeddingFunction
+from lattice_inference import VectorCache
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 TEXTS = ["A cat sleeps all day.", "The power station was closed.", "Stocks fell on Monday."]
@@ -74,6 +75,14 @@ def test_function_over_any_service_is_used_though_not_stored(client: Any) -> Non
     made.add(ids=["0", "1", "2"], documents=TEXTS)
     again = client.get_collection("passed", embedding_function=door)
     assert again.query(query_texts=[TEXTS[2]], n_results=1)["ids"] == [["2"]]
+
+
+def test_function_with_a_cache_object_is_used_though_not_stored(loader: Any, client: Any, tmp_path: Path) -> None:
+    door = LatticeEmbeddingFunction("minilm", cache=VectorCache(tmp_path / "cache"))
+    assert door.is_legacy()
+    made = client.create_collection("cached", embedding_function=door, configuration={"hnsw": {"space": "cosine"}})
+    made.add(ids=["0", "1", "2"], documents=TEXTS)
+    assert made.query(query_texts=[TEXTS[2]], n_results=1)["ids"] == [["2"]]
 
 
 def test_configuration_is_plain_and_checked(loader: Any, service: Any) -> None:

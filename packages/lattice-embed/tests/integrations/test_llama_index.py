@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TextNode
 
 from lattice_embed.integrations.llama_index import LatticeEmbedding
+from lattice_inference import VectorCache
 
 
 def test_it_is_a_base_embedding_that_takes_names_and_services(loader: Any, service: NativeEmbeddingService) -> None:
@@ -54,6 +57,18 @@ def test_it_is_stored_by_the_models_name(loader: Any) -> None:
     again = pickle.loads(pickle.dumps(door))
     assert again.get_text_embedding("a") == door.get_text_embedding("a")
     assert door.class_name() == "LatticeEmbedding"
+
+
+def test_what_is_stored_has_the_options_that_change_vectors(loader: Any, tmp_path: Path) -> None:
+    options: Any = {"max_tokens": 16, "truncate": "error", "cache": VectorCache(tmp_path)}
+    made = LatticeEmbedding("all-minilm-l6-v2", service_options=options)
+    stored = json.loads(made.to_json())
+    assert stored["service_options"] == {"max_tokens": 16, "truncate": "error", "cache": str(tmp_path)}
+    copy = LatticeEmbedding.from_dict(stored)
+    assert isinstance(copy.service, NativeEmbeddingService)
+    assert copy.service.recipe()[1]["max_tokens"] == 16
+    assert copy.to_dict() == made.to_dict() != LatticeEmbedding("all-minilm-l6-v2").to_dict()
+    assert LatticeEmbedding.from_dict(json.loads(made.to_json()), service=made.service).service is made.service
 
 
 @pytest.mark.model

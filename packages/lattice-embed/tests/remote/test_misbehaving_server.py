@@ -150,6 +150,9 @@ def test_retry_after_is_read_in_every_form() -> None:
     assert retry_after({"retry-after": " 1.5 ", "retry-after-ms": "250"}) == 0.25
     assert 8 < (retry_after({"retry-after": in_ten}) or 0) <= 10
     assert retry_after({"retry-after": past}) == 0
+    skewed = {"date": "Wed, 01 Jan 2020 00:00:00 GMT", "retry-after": "Wed, 01 Jan 2020 00:00:07 GMT"}
+    assert retry_after(skewed) == 7  # by the server's clock, whatever this machine's says
+    assert retry_after(skewed | {"date": "nonsense"}) == 0
     for nonsense in ("", "soon", "-1", "nan", "inf", "1e400", "Wed, 99 Foo"):
         assert retry_after({"retry-after": nonsense}) is None, nonsense
     assert retry_after({}) is None

@@ -16,6 +16,7 @@ import pytest
 
 import lattice_embed
 from lattice_embed import (
+    CachedEmbeddingService,
     EmbeddingModel,
     EmptyInputError,
     InvalidInputError,
@@ -238,6 +239,21 @@ def test_provenance_of_an_unknown_model_waits_for_its_dimension(server: Any, con
     assert service.provenance().dimensions == 8
 
 
+def test_an_unknown_model_is_cached_from_its_first_answer_on(server: Any, connect: Any, embed: Any) -> None:
+    for first in (["a"], ["a", "b", "a"], (text for text in "ab")):
+        before = len(server.asked)
+        cached = CachedEmbeddingService(connect())
+        embed(cached, first)  # the dimension is not known before
+        for _ in range(2):
+            got = embed(cached, ["c", "d"])
+            np.testing.assert_allclose(got.vectors, [server.unit("c"), server.unit("d")], atol=1e-6)
+        assert len(server.asked) == before + 2
+    cached = CachedEmbeddingService(connect())
+    np.testing.assert_allclose(cached.embed_one("c"), server.unit("c"), atol=1e-6)
+    with pytest.raises(InvalidInputError):
+        CachedEmbeddingService(connect()).embed([3])  # type: ignore[list-item]
+
+
 def test_provenance_tells_two_servers_apart(server: Any, connect: Any) -> None:
     here = connect(MINE).embed(["a"]).provenance
     there = RemoteEmbeddingService(MINE, base_url="http://localhost:1/v1").provenance()
@@ -330,6 +346,28 @@ def test_closing_wakes_a_call_that_waits_for_a_retry(server: Any, connect: Any, 
     with pytest.raises(ServiceClosedError):
         service.embed(["a"])
     timer.join()
+
+
+@pytest.mark.parametrize("close", ["close", "aclose", "another thread"])
+def test_closing_wakes_a_task_that_waits_for_a_retry(server: Any, connect: Any, library: str, close: str) -> None:
+    server.usual = server.status(429, Retry_After="50")
+    service = connect(retry=RetryPolicy(max_retry_after=60))
+
+    async def wait() -> None:
+        waiting = asyncio.create_task(service.aembed(["a"]))
+        while not service._sleepers:
+            await asyncio.sleep(0.01)
+        if close == "aclose":
+            await service.aclose()
+        elif close == "close":
+            service.close()
+        else:
+            await asyncio.to_thread(service.close)
+        with pytest.raises(ServiceClosedError):
+            await asyncio.wait_for(waiting, 20)
+
+    asyncio.run(wait())
+    assert not service._sleepers
 
 
 def test_service_works_in_a_forked_child(server: Any, connect: Any, library: str) -> None:

@@ -295,3 +295,25 @@ def test_a_replacement_in_two_steps_that_fails_leaves_the_old_folder(
         (work / "new").touch()
     assert names(tmp_path) == ["model"]
     assert names(tmp_path / "model") == ["old"]
+
+
+@pytest.mark.parametrize("begin", [atomic_file, atomic_directory])
+def test_a_device_or_pipe_is_not_replaced(
+    begin: Callable[[Path], AbstractContextManager[object]], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "linked").symlink_to("pipe")
+    (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
+    before = names(tmp_path)
+    for name in before:
+        with pytest.raises(WriteError, match="device, pipe or socket") as raised, begin(tmp_path / name):
+            pass
+        assert raised.value.errno == errno.EPERM
+    assert names(tmp_path) == before
+    assert (tmp_path / "pipe").is_fifo()
+    assert all((tmp_path / name).is_symlink() for name in ("linked", "stdout"))
+    (tmp_path / "plain").write_bytes(b"old")
+    (tmp_path / "to_plain").symlink_to("plain")
+    with atomic_file(tmp_path / "to_plain") as file:  # a link to a file is replaced, as ever
+        file.write(b"new")
+    assert not (tmp_path / "to_plain").is_symlink()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import glob
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -84,11 +86,29 @@ def _named(target: Path) -> Iterator[None]:
         raise type(error)(error.errno, error.strerror, str(target)) from None
 
 
+def _check_replaceable(target: Path) -> None:
+    """Refuse to put a file in the place of a device, such as /dev/null, or of a pipe or socket.
+
+    The administrator could: a rename would leave a plain file there, for all programs.
+
+    Raises:
+        PermissionError: it is one, or a link to an open file, such as /dev/stdout.
+    """
+    try:
+        mode = os.stat(target).st_mode
+        is_open_file = os.path.islink(target) and os.readlink(target).startswith("/proc/")
+    except (OSError, ValueError):
+        return
+    if is_open_file or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise PermissionError(errno.EPERM, "it is a device, pipe or socket, which no file may replace", str(target))
+
+
 def _prefix(target: Path) -> str:
     return f".{target.name[:_MOST_PREFIX]}."
 
 
 def _locked_file(target: Path) -> tuple[int, str]:
+    _check_replaceable(target)
     while True:
         temporary = os.path.join(target.parent, f"{_prefix(target)}{secrets.token_hex(6)}.tmp")
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -36,8 +36,9 @@ PREVIEW_TEXT = 48
 def run(options: argparse.Namespace) -> int:
     """Embed the texts and print, or write, their vectors."""
     output = None if options.output is None else check_vector_path(options.output)
-    rows = EmptyRows(_rows(options), options)
-    if output is not None and output.suffix != ".npy":
+    writes_rows = output is not None and output.suffix != ".npy"
+    rows = EmptyRows(_rows(options, whole=writes_rows), options)
+    if output is not None and writes_rows:
         if options.json:
             raise InvalidInputError(f"--json and --output {output} both write the vectors: use one of them")
         with open_service(options) as service:
@@ -92,7 +93,7 @@ class EmptyRows:
             )
 
 
-def _rows(options: argparse.Namespace) -> Iterator[Row]:
+def _rows(options: argparse.Namespace, *, whole: bool) -> Iterator[Row]:
     """Return the rows that the options select.
 
     They are checked as far as possible before any is read.
@@ -119,7 +120,7 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
         raise InvalidInputError(
             f"{source} holds rows: name the column of the texts by --column NAME, or --input-format lines for its raw lines"
         )
-    return read_rows(source, options.column, form)
+    return read_rows(source, options.column, form, whole=whole)
 
 
 def _stream(service: EmbeddingService, rows: Iterable[Row], output: Path, options: argparse.Namespace) -> None:

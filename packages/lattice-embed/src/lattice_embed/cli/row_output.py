@@ -103,7 +103,7 @@ def _parquet(path: Path) -> Iterator[WriteRows]:
 
 
 def _check_fits(name: str, found: Any, held: Any, types: Any) -> None:
-    """Refuse values that Arrow would change, or leave out, to store them as the first rows' type.
+    """Refuse values that Arrow would change, or leave out, to store them as the first rows are.
 
     Raises:
         TypeError: of these values.

@@ -50,13 +50,14 @@ def table_form(source: str) -> str | None:
     return TABLE_FORMS.get(Path(source).suffix.lower())
 
 
-def read_rows(source: str, column: str, form: str) -> Iterator[Row]:
+def read_rows(source: str, column: str, form: str, *, whole: bool = False) -> Iterator[Row]:
     """Yield the rows of a file, or of standard input for ``-``; one row is in memory at a time.
 
     Args:
         source: the file.
         column: the name of the column that holds the texts.
         form: ``"jsonl"``, ``"csv"`` or ``"tsv"``.
+        whole: refuse two columns of one name, of which ``fields`` would hold one.
 
     Raises:
         InvalidInputError: it is malformed, no UTF-8, or has no such column; the message names the line.
@@ -71,7 +72,7 @@ def read_rows(source: str, column: str, form: str) -> Iterator[Row]:
         else:
             file = sys.stdin.buffer
         name = "standard input" if source == STANDARD_INPUT else source
-        rows = _json_rows(name, file, column) if form == "jsonl" else _cell_rows(name, file, column, form)
+        rows = _json_rows(name, file, column) if form == "jsonl" else _cell_rows(name, file, column, form, whole)
         first = next(rows, None)
         if first is None:
             raise InvalidInputError(f"{name} holds no rows")
@@ -141,15 +142,16 @@ def _json_rows(name: str, file: BinaryIO, column: str) -> Iterator[Row]:
         yield Row(number, fields, text or "")
 
 
-def _cell_rows(name: str, file: BinaryIO, column: str, form: str) -> Iterator[Row]:
+def _cell_rows(name: str, file: BinaryIO, column: str, form: str, whole: bool) -> Iterator[Row]:
     csv.field_size_limit(MOST_BYTES)
     reader = csv.reader(_lines(name, file), delimiter="\t" if form == "tsv" else ",", strict=True)
     rows = _checked_rows(name, reader)
     header = next(rows, None)
     if header is None:
         raise InvalidInputError(f"{name} is empty: its first line must name the columns")
-    if header.count(column) > 1:
-        raise InvalidInputError(f"{name}: {header.count(column)} columns are called {column!r}; rename one")
+    for kept in header if whole else [column]:
+        if header.count(kept) > 1:
+            raise InvalidInputError(f"{name}: {header.count(kept)} columns are called {kept!r}; rename one")
     if column not in header:
         _missing(name, column, header)
     index = header.index(column)

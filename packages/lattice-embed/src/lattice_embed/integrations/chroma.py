@@ -69,6 +69,8 @@ class LatticeEmbeddingFunction(EmbeddingFunction[Documents]):
         if not isinstance(self.service, NativeEmbeddingService):
             return NotImplemented
         model, options = self.service.recipe()
+        if not isinstance(options["cache"], str | bool | None):
+            return NotImplemented  # a VectorCache, which the configuration's JSON cannot name
         return {"model": stored_name(model), "options": dict(options)}
 
     @staticmethod

@@ -6,12 +6,13 @@ from typing import Any
 
 from lattice_embed.catalogue import Role
 from lattice_embed.integrations.missing_library import missing_library
-from lattice_embed.integrations.service_choice import ModelOrService, ServiceOptions, choose_service
+from lattice_embed.integrations.service_choice import ModelOrService, ServiceOptions, changed_options, choose_service
+from lattice_embed.native_service import NativeEmbeddingService
 from lattice_embed.service import EmbeddingService
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.bridge.pydantic import PrivateAttr
+    from llama_index.core.bridge.pydantic import Field, PrivateAttr
 except ModuleNotFoundError as _error:
     raise missing_library(_error, "llama-index") from _error
 
@@ -21,8 +22,8 @@ __all__ = ["LatticeEmbedding"]
 class LatticeEmbedding(BaseEmbedding):
     """LlamaIndex's ``BaseEmbedding`` over a service of ours.
 
-    Nodes are embedded as passages and queries as queries. ``to_dict`` keeps the model's name, so that ``from_dict`` makes a
-    :class:`~lattice_embed.NativeEmbeddingService` of that name; other services are passed again.
+    Nodes are embedded as passages and queries as queries. ``to_dict`` keeps the model's name and options, so that
+    ``from_dict`` makes an equal :class:`~lattice_embed.NativeEmbeddingService`; other services are passed again.
 
     Args:
         model_name: a name or directory for :class:`~lattice_embed.NativeEmbeddingService`.
@@ -30,6 +31,9 @@ class LatticeEmbedding(BaseEmbedding):
         service_options: of :class:`~lattice_embed.NativeEmbeddingService`.
         **options: of ``BaseEmbedding``, such as ``embed_batch_size``.
     """
+
+    # LlamaIndex finds stored vectors by all fields: without this one, those of other options would be taken
+    service_options: dict[str, Any] = Field(default_factory=dict, description="Options of the native service.")
 
     _service: EmbeddingService = PrivateAttr()
 
@@ -42,7 +46,11 @@ class LatticeEmbedding(BaseEmbedding):
         **options: Any,
     ) -> None:
         chosen: ModelOrService | None = model_name if service is None else service
-        made = choose_service(chosen, service_options or {})
+        given = service_options or {}
+        if isinstance(service, NativeEmbeddingService) and given == changed_options(service):
+            given = {}  # of a stored copy, which says what the service is
+        made = choose_service(chosen, given)
+        options["service_options"] = changed_options(made) if isinstance(made, NativeEmbeddingService) else {}
         super().__init__(model_name=model_name or made.name.partition(":")[2] or made.name, **options)
         self._service = made
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription
 from lattice_embed.errors import InvalidInputError
@@ -15,7 +16,7 @@ from lattice_inference.precision import Precision
 if TYPE_CHECKING:
     from lattice_inference import VectorCache
 
-__all__ = ["ModelOptions", "ModelOrService", "ServiceOptions", "choose_service", "stored_name"]
+__all__ = ["ModelOptions", "ModelOrService", "ServiceOptions", "changed_options", "choose_service", "stored_name"]
 
 ModelOrService = EmbeddingService | EmbeddingModel | ModelDescription | str | os.PathLike[str]
 
@@ -59,3 +60,16 @@ def choose_service(model: ModelOrService | None, options: ModelOptions) -> Embed
 def stored_name(model: EmbeddingModel | ModelDescription | str) -> str:
     """Return how a file names a model; one that was added is added again where the file is read."""
     return model if isinstance(model, str) else model.slug
+
+
+def changed_options(service: NativeEmbeddingService) -> dict[str, Any]:
+    """Return the options that are not the default, as JSON holds them; of a cache its folder."""
+    defaults = inspect.signature(NativeEmbeddingService).parameters
+    options = service.recipe()[1].items()
+    changed = {name: value for name, value in options if value != defaults[name].default}
+    cache = changed.get("cache")
+    if cache is not None and not isinstance(cache, str | bool):
+        changed["cache"] = str(cache.folder)
+    if "adapter" in changed:
+        changed["adapter"] = os.fspath(changed["adapter"])
+    return changed

@@ -81,12 +81,21 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             continue
         if 0 <= seconds < math.inf:
             return seconds
+    moment = _date(headers.get("retry-after", ""))
+    if moment is None:
+        return None
+    # by the server's clock, if it tells the time: this machine's may be wrong
+    now = _date(headers.get("date", "")) or datetime.now(UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
+def _date(text: str) -> datetime | None:
+    """Return the moment that a header names, or ``None``."""
     try:
-        moment = parsedate_to_datetime(headers.get("retry-after", ""))
+        moment = parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError):
         return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class Deadline:

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, get_args
@@ -168,6 +168,7 @@ class RemoteEmbeddingService(EmbeddingService):
         self._paid = PaidVectors(max(self._limits.max_batch_size, MOST_KEPT))
         self._learning = threading.Lock()
         self._stopped = threading.Event()
+        self._sleepers: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     # What the service is
 
@@ -250,12 +251,12 @@ class RemoteEmbeddingService(EmbeddingService):
 
         A later call is an error. A call in another thread fails at its next step.
         """
-        self._stopped.set()
+        self._stop()
         self._transport.close()
 
     async def aclose(self) -> None:
         """Do :meth:`close`, the running loop's connections included."""
-        self._stopped.set()
+        self._stop()
         await self._transport.aclose()
 
     def __enter__(self) -> Self:
@@ -402,7 +403,7 @@ class RemoteEmbeddingService(EmbeddingService):
 
     async def _atake(self, step: Step) -> HttpAnswer | RemoteServiceError | None:
         if isinstance(step, Wait):
-            await asyncio.sleep(step.seconds)
+            await self._asleep(step.seconds)
             self._check_open()
             return None
         self._address.check_online()
@@ -411,6 +412,26 @@ class RemoteEmbeddingService(EmbeddingService):
             return self._cleaned(await self._transport.apost(request))
         except RemoteServiceError as error:
             return error
+
+    async def _asleep(self, seconds: float) -> None:
+        """Wait so long, or until the service is closed."""
+        sleeper = asyncio.get_running_loop(), asyncio.Event()
+        self._sleepers.add(sleeper)
+        try:
+            if not self._stopped.is_set():
+                async with asyncio.timeout(seconds):
+                    await sleeper[1].wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._sleepers.discard(sleeper)
+
+    def _stop(self) -> None:
+        """Mark the service as closed, and wake the calls that wait."""
+        self._stopped.set()
+        for loop, closed in list(self._sleepers):
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(closed.set)
 
     def _cleaned(self, answer: HttpAnswer) -> HttpAnswer:
         """Return an answer whose words may be shown: servers repeat keys that they do not know."""

@@ -9,10 +9,12 @@ them. Where a file system has no locks, leftovers stay.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -81,6 +83,23 @@ def remove_leftovers(target: Path) -> None:
                 _remove_unlocked(target.parent / name)
 
 
+def _check_replaceable(target: Path) -> None:
+    """Refuse to put a file in the place of a device, such as /dev/null, or of a pipe or socket.
+
+    The administrator could: a rename would leave a plain file there, for all programs.
+
+    Raises:
+        PermissionError: it is one, or a link to an open file, such as /dev/stdout.
+    """
+    try:
+        mode = os.stat(target).st_mode
+        is_open_file = os.path.islink(target) and os.readlink(target).startswith("/proc/")
+    except (OSError, ValueError):
+        return
+    if is_open_file or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise PermissionError(errno.EPERM, "it is a device, pipe or socket, which no file may replace", str(target))
+
+
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -90,6 +109,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _create(target: Path) -> tuple[int, Path]:
+    _check_replaceable(target)
     for _ in range(_ATTEMPTS):
         temporary = target.parent / f"{_prefix(target)}{os.getpid()}-{secrets.token_hex(6)}.tmp"
         _WRITING.add(temporary.name)

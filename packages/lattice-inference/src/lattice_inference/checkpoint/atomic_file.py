@@ -7,6 +7,7 @@ process's locks. So the next writer into a folder can tell what dead writers hav
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -23,7 +24,14 @@ from lattice_inference.errors import LatticeError, WriteError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["atomic_directory", "atomic_file", "remove_leftovers", "sync_folder", "temporary_beside"]
+__all__ = [
+    "atomic_directory",
+    "atomic_file",
+    "check_replaceable",
+    "remove_leftovers",
+    "sync_folder",
+    "temporary_beside",
+]
 
 SUFFIX = ".lattice-tmp"
 COMPANIONS = ("-wal", "-shm", "-journal")
@@ -54,6 +62,7 @@ def atomic_file(path: Path, *, mode: int = 0o666, sync: bool = True) -> Iterator
     """
     path = Path(path)
     with _reporting(path):
+        check_replaceable(path)
         remove_leftovers(path.parent)
         temporary, descriptor = _new_file(path, mode)
         try:
@@ -101,6 +110,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         WriteError: it cannot be written; ``path`` is what it was.
     """
     with _reporting(path):
+        check_replaceable(path)
         aside = path.with_name(_short(f".{path.name}.lattice-old"))
         _restore(aside, path)
         remove_leftovers(path.parent)
@@ -122,6 +132,23 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
         for old in (work, aside):
             shutil.rmtree(old, ignore_errors=True)
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to put a file in the place of a device, such as /dev/null, or of a pipe or socket.
+
+    The administrator could: a rename would leave a plain file there, for all programs.
+
+    Raises:
+        PermissionError: it is one, or a link to an open file, such as /dev/stdout.
+    """
+    try:
+        mode = os.stat(path).st_mode
+        is_open_file = os.path.islink(path) and os.readlink(path).startswith("/proc/")
+    except OSError:
+        return
+    if is_open_file or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise PermissionError(errno.EPERM, "it is a device, pipe or socket, which no file may replace", str(path))
 
 
 def sync_folder(folder: Path) -> None:

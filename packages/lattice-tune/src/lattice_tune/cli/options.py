@@ -142,6 +142,8 @@ def check_output(name: str, suffix: str = "", option: str = "--output") -> Path:
         InvalidInputError: it has another suffix, or is a folder.
         DatasetError: its folder is not there or cannot be written to.
     """
+    from lattice_inference.checkpoint.atomic_file import check_replaceable
+
     path = Path(name)
     if not path.name or path.is_dir() or (suffix and path.suffix.lower() != suffix):
         raise InvalidInputError(
@@ -149,6 +151,10 @@ def check_output(name: str, suffix: str = "", option: str = "--output") -> Path:
         )
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise DatasetError(f"{path}: there is no folder {path.parent} that can be written to")
+    try:
+        check_replaceable(path)
+    except PermissionError as error:
+        raise DatasetError(f"{path}: {error.strerror}") from None
     return path
 
 
