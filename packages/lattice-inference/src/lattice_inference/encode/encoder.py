@@ -285,9 +285,10 @@ class Encoder(TextModel):
     def _tokens(self, texts: Sequence[str], limit: int | None, special_tokens_in_text: bool | None) -> PackedEncoding:
         """Return the tokens of texts, cut to ``limit`` and then ended as the model wants them."""
         end, words_only = self._recipe.end_token, self._recipe.words_only
+        room = limit if limit is None or end is None else limit - 1
         packed = self.tokenizer.encode_packed(
             texts,
-            max_tokens=cut_to(limit if limit is None or end is None else limit - 1, self._cut_from),
+            max_tokens=room if self._cut_from == "right" else cut_to(room, self._cut_from),
             add_special_tokens=not words_only,
             special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
             threads=self._program.threads,
