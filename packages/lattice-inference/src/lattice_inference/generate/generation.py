@@ -334,7 +334,8 @@ def advance(model: CausalLanguageModel, generation: Generation, most_tokens: int
             return taken
     count = min(len(generation.pending), most_tokens)
     is_last = count == len(generation.pending)
-    taker = Taker(0, generation, count, is_last, generation.draft(company=1) if is_last else [])
+    drafts = generation.draft(company=1) if is_last and generation.speculation is not None else []
+    taker = Taker(0, generation, count, is_last, drafts)
     try:
         chosen = run_step(model, [taker])
     except (NonFiniteError, CacheFullError):
