@@ -23,8 +23,11 @@ RUNNER = Path(__file__).with_name("snippets.py")
 
 
 def is_local(command: str) -> bool:
-    """Whether the command can run here, and ends: it names the tests' model, or needs none."""
-    if re.search(r"lattice(-embed)? serve ", command):
+    """Whether the command can run here, and ends: it names the tests' model, or needs none.
+
+    Those of lattice-tune read data files that no page makes.
+    """
+    if re.search(r"lattice(-embed)? serve |lattice-tune ", command):
         return False
     return bool(MINILM.search(command) or re.search(r"lattice(-embed)? (models|doctor|--version|--help)$", command))
 

@@ -43,7 +43,7 @@ def check_lark_text(text: str) -> None:
     for pattern in _PATTERN.findall(_LITERAL.sub('""', text)):
         check_optional_parts(pattern)
     starts = list(_DEFINITION.finditer(text))
-    ends = [match.start() for match in starts[1:]] + [len(text)]
+    ends = [*(match.start() for match in starts), len(text)][1:]
     parts: dict[str, int] = {}
     named: dict[str, list[str]] = {}
     for match, end in zip(starts, ends, strict=True):
