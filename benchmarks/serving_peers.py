@@ -5,7 +5,7 @@ their events are measured. Then clients with one short text each want vectors. S
 All have the same threads and the same model: a GGUF file, and MiniLM in float32, whose vectors must agree.
 
   llama-server    from llama-cpp-python's sdist: cmake -DLLAMA_BUILD_UI=OFF, target llama-server
-  infinity_emb    pip install 'infinity-emb[server,torch]', in an environment of its own
+  infinity_emb    pip install 'infinity-emb[server,torch]', in another environment
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from decode import smollm2
 from harness.http_server import HttpServer, lattice_server
 from harness.options import Record, add_record_options, finish, limits, positive_int, save_so_far, thread_count
 from harness.progress import report
 from harness.record import describe_run
 from harness.serving_worker import drawn_prompts
 from harness.tables import markdown_table, provenance
+from serving_http import language_model
 
 __all__ = ["main", "misses", "render"]
 
@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace) -> Record:
     Raises:
         RuntimeError: a peer's vector is not ours.
     """
-    options.model = options.model or smollm2()[0]
+    options.model = language_model(options.model)
     record = describe_run(SCRIPT, distributions=["starlette", "uvicorn"])
     kept = ("streams", "prompt", "tokens", "long", "clients", "requests", "threads")
     record |= {name: getattr(options, name) for name in kept}

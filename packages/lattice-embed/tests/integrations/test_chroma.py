@@ -78,9 +78,9 @@ def test_function_over_any_service_is_used_though_not_stored(client: Any) -> Non
 
 
 def test_function_with_a_cache_object_is_used_though_not_stored(loader: Any, client: Any, tmp_path: Path) -> None:
-    door = LatticeEmbeddingFunction("minilm", cache=VectorCache(tmp_path / "cache"))
-    assert door.is_legacy()
-    made = client.create_collection("cached", embedding_function=door, configuration={"hnsw": {"space": "cosine"}})
+    function = LatticeEmbeddingFunction("minilm", cache=VectorCache(tmp_path / "cache"))
+    assert function.is_legacy()
+    made = client.create_collection("cached", embedding_function=function, configuration={"hnsw": {"space": "cosine"}})
     made.add(ids=["0", "1", "2"], documents=TEXTS)
     assert made.query(query_texts=[TEXTS[2]], n_results=1)["ids"] == [["2"]]
 

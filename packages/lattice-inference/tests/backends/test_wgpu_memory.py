@@ -1,4 +1,4 @@
-"""WGPU without room: the driver refuses each buffer of a load and of a generation in turn, in a process of its own."""
+"""WGPU without room: the driver refuses each buffer of a load and of a generation in turn, in another process."""
 
 from __future__ import annotations
 

@@ -151,6 +151,31 @@ class TestBatches:
             assert len(threads) == 1 or served == {}  # 800 tokens are more than the first turn takes
             threads.clear()
 
+    @pytest.mark.parametrize(("document", "is_short"), [("a", True), ("a " * 1500, False)])
+    def test_long_pairs_are_not_counted_on_the_event_loop(self, models, document, is_short):
+        loop, counted = [], []
+
+        class Watched:
+            max_tokens, label_count = 10**6, 1
+
+            def count_tokens(self, pairs):
+                counted.append(threading.get_ident())
+                return np.ones(len(pairs), np.int32)
+
+            def score_pairs(self, pairs):
+                return np.ones(len(pairs), np.float32)
+
+        app = models.app(rerankers={"scores": Watched()}, models={}, adapters={})
+
+        async def watched(scope, receive, send):
+            loop.append(threading.get_ident())
+            await app(scope, receive, send)
+
+        body = {"model": "scores", "query": "a", "documents": [document]}
+        with client_of(watched) as client:
+            assert client.post("/v1/rerank", json=body).status_code == 200
+        assert (counted[0] in loop) == is_short
+
     def test_a_closed_engine_fails_its_requests_alone(self, models):
         with Engine(models.drawn) as engine:
             app = models.app(models={"drawn": engine}, adapters={})

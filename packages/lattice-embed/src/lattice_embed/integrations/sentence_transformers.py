@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self, Unpack, get_args
 
@@ -40,6 +41,7 @@ from lattice_inference.encode.cut_side import cut_side, cut_to
 from lattice_inference.encode.text_program import gives_token_types
 from lattice_inference.models.sentence_modules import read_sentence_modules
 from lattice_inference.tokenizer import Tokenizer
+from lattice_inference.tokenizer.limits import Side
 
 __all__ = ["Device", "SentenceEncoder"]
 
@@ -222,6 +224,14 @@ class SentenceEncoder:
         """The model's tokenizer, our own class: ``encode(text).ids``."""
         return self.service.tokenizer
 
+    @cached_property
+    def _cut_side(self) -> Side:
+        return cut_side(self.service.directory, self.tokenizer)
+
+    @cached_property
+    def _gives_token_types(self) -> bool:
+        return gives_token_types(self.service.directory)
+
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None) -> dict[str, npt.NDArray[np.int64]]:
         """Return the tokens that the model reads of each text, padded on the right to the longest.
 
@@ -236,15 +246,14 @@ class SentenceEncoder:
         texts = [check_word("prompt", prompt or "") + text for text in texts]
         if self._lower_case:
             texts = ["".join(map(str.lower, text)) for text in texts]
-        side = cut_side(self.service.directory, self.tokenizer)
-        packed = self.tokenizer.encode_packed(texts, max_tokens=cut_to(self.max_seq_length, side))
+        packed = self.tokenizer.encode_packed(texts, max_tokens=cut_to(self.max_seq_length, self._cut_side))
         lengths = np.diff(packed.cu_seqlens)
         mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
         padding = self.tokenizer.definition.padding
         filler = 0 if padding is None else padding.id
         tokens = {"input_ids": np.full(mask.shape, filler, np.int64)}
         tokens["input_ids"][mask] = packed.token_ids
-        if gives_token_types(self.service.directory):
+        if self._gives_token_types:
             tokens["token_type_ids"] = np.zeros(mask.shape, np.int64)
             tokens["token_type_ids"][mask] = packed.type_ids
         return tokens | {"attention_mask": mask.astype(np.int64)}

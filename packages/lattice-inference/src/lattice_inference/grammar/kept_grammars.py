@@ -1,8 +1,8 @@
 """Compiled grammars that are kept for the next text, within a bound of estimated bytes.
 
 The texts of a grammar share its lexer, whose states are computed when a text needs them and stay. So a kept grammar grows
-with use, and a limit of its lexer would end all its texts. One that has grown much is
-dropped, and compiled again for the next text.
+with use, and a limit of its lexer would end all its texts. One that has grown much is dropped, and compiled again for the
+next text.
 """
 
 from __future__ import annotations
@@ -142,6 +142,6 @@ class KeptGrammars:
                 if other.has_grown and self._kept.get(name) is other:
                     del self._kept[name]
             self._kept[text] = kept
-            taken = sum(one.bytes for one in self._kept.values())
-            while taken > MOST_KEPT_BYTES and len(self._kept) > 1:
+            taken = self.bytes
+            while taken > MOST_KEPT_BYTES and len(self) > 1:
                 taken -= self._kept.popitem(last=False)[1].bytes

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.engine_request import EngineStream
     from lattice_inference.generate.sampler import TokenLogprobs
     from lattice_inference.serve.conversation import Conversation
+    from lattice_inference.serve.state import RequestNote
 
 __all__ = [
     "ChatReader",
@@ -112,24 +113,25 @@ def finish_reason(result: GenerateResult, has_calls: bool = False) -> str:
     return "tool_calls" if has_calls else "stop"
 
 
-def usage(results: Mapping[int, GenerateResult], prompt_tokens: int, n: int) -> dict[str, Any]:
-    """Return the numbers of tokens of a request.
+def usage(results: Mapping[int, GenerateResult], note: RequestNote, n: int) -> dict[str, Any]:
+    """Return the numbers of tokens of a request, and note them.
 
     Args:
         results: by their places; those of a prompt's ``n`` texts follow each other.
-        prompt_tokens: of all prompts, each once.
+        note: of the request; it has the tokens of all prompts, each once.
         n: how many texts each prompt has.
     """
-    new = sum(len(result.token_ids) for result in results.values())
     # the first text of a prompt runs it; the others share what that one has computed
     reused = sum(
         min(results[place].reused_tokens for place in range(first, first + n)) for first in range(0, len(results), n)
     )
+    note.new_tokens = sum(len(result.token_ids) for result in results.values())
+    note.cached_tokens = min(reused, note.prompt_tokens)
     return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": new,
-        "total_tokens": prompt_tokens + new,
-        "prompt_tokens_details": {"cached_tokens": min(reused, prompt_tokens)},
+        "prompt_tokens": note.prompt_tokens,
+        "completion_tokens": note.new_tokens,
+        "total_tokens": note.prompt_tokens + note.new_tokens,
+        "prompt_tokens_details": {"cached_tokens": note.cached_tokens},
     }
 
 

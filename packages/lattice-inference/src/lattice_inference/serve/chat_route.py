@@ -111,7 +111,7 @@ async def _answer(begun: _Begun, state: ServerState, note: RequestNote) -> dict[
         told = None if begun.logprobs is None else {"content": logprobs[place], "refusal": None}
         reason = finish_reason(results[place], bool(calls))
         choices.append({"index": place, "message": message, "logprobs": told, "finish_reason": reason})
-    return {**_head(note, "chat.completion"), "choices": choices, "usage": _usage(results, note, begun.asked.n)}
+    return {**_head(note, "chat.completion"), "choices": choices, "usage": usage(results, note, begun.asked.n)}
 
 
 async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> AsyncGenerator[dict[str, Any], None]:
@@ -140,7 +140,7 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
             delta = readers[place].push(item)
             if delta.fields or delta.logprobs:
                 yield event(place, delta.fields, delta.logprobs, None)
-        told = _usage(results, note, begun.asked.n)
+        told = usage(results, note, begun.asked.n)
         if begun.asked.includes_usage:
             yield {**head, "choices": [], "usage": told}
     finally:
@@ -151,10 +151,3 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
 
 def _head(note: RequestNote, kind: str) -> dict[str, Any]:
     return {"id": f"chatcmpl-{note.id}", "object": kind, "created": note.stamp, "model": note.model}
-
-
-def _usage(results: dict[int, GenerateResult], note: RequestNote, n: int) -> dict[str, Any]:
-    told = usage(results, note.prompt_tokens, n)
-    note.new_tokens = told["completion_tokens"]
-    note.cached_tokens = told["prompt_tokens_details"]["cached_tokens"]
-    return told

@@ -200,7 +200,7 @@ async def _answer(begun: _Begun, state: ServerState, note: RequestNote) -> dict[
         text = begun.echoes[place] + results[place].text
         reason = finish_reason(results[place])
         choices.append({"index": place, "text": text, "logprobs": logprobs, "finish_reason": reason})
-    return {**_head(note), "choices": choices, "usage": _usage(results, note, begun.asked.n)}
+    return {**_head(note), "choices": choices, "usage": usage(results, note, begun.asked.n)}
 
 
 async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> AsyncGenerator[dict[str, Any], None]:
@@ -226,7 +226,7 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
             elif item.text or item.logprobs is not None:
                 told = None if item.logprobs is None else logprobs[place].entries([item.logprobs])
                 yield event(place, item.text, told, None)
-        told_usage = _usage(results, note, begun.asked.n)
+        told_usage = usage(results, note, begun.asked.n)
         if begun.asked.includes_usage:
             yield {**head, "choices": [], "usage": told_usage}
     finally:
@@ -237,10 +237,3 @@ async def _events(begun: _Begun, state: ServerState, note: RequestNote) -> Async
 
 def _head(note: RequestNote) -> dict[str, Any]:
     return {"id": f"cmpl-{note.id}", "object": "text_completion", "created": note.stamp, "model": note.model}
-
-
-def _usage(results: dict[int, GenerateResult], note: RequestNote, n: int) -> dict[str, Any]:
-    told = usage(results, note.prompt_tokens, n)
-    note.new_tokens = told["completion_tokens"]
-    note.cached_tokens = told["prompt_tokens_details"]["cached_tokens"]
-    return told

@@ -31,6 +31,7 @@ EMBEDDING_FIELDS = ("input", "input_type", "encoding_format", "dimensions")
 RERANK_FIELDS = ("query", "documents", "top_n", "return_documents")
 
 SHORT_CHARACTERS = 2048
+"""Characters, or token ids, that are counted in less time than another thread takes to begin."""
 
 SHORT_NUMBERS = 2**14
 """The numbers of an answer that are written in less than 10 ms."""
@@ -113,8 +114,14 @@ async def _rows(
 
 
 def _is_short(items: Sequence[Any]) -> bool:
-    """Return whether to count the tokens takes less time than to hand the items to a thread."""
-    return len(items) == 1 and len(items[0]) <= SHORT_CHARACTERS
+    """Return whether the tokens are counted at once.
+
+    An item is a text, a list of ids, or a pair of texts.
+    """
+    if len(items) != 1:
+        return False
+    (item,) = items
+    return (sum(map(len, item)) if isinstance(item, tuple) else len(item)) <= SHORT_CHARACTERS
 
 
 async def _finished(future: asyncio.Future[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:

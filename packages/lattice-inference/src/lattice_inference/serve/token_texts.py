@@ -48,6 +48,7 @@ class TextOffsets:
 
     def __init__(self, tokenizer: Tokenizer | None, echo: str = "") -> None:
         self._tokenizer = tokenizer
+        self._text_of = TokenTexts(tokenizer)
         self._echo = echo
         self._offset = 0
         self._stream: TokenStream | None = None
@@ -64,9 +65,8 @@ class TextOffsets:
         place = self._offset
         if self._tokenizer is None or self._stream is None or self._tokenizer.id_to_token(token_id) is None:
             return place
-        if self._tokenizer.token_of(token_id, skip_special_tokens=True) is None:
-            shown = TokenTexts(self._tokenizer)(token_id)
-            if not self._echo.startswith(shown, place):
-                return place
+        is_special = self._tokenizer.token_of(token_id, skip_special_tokens=True) is None
+        if is_special and not self._echo.startswith(self._text_of(token_id), place):
+            return place
         self._offset += len(self._stream.push(token_id))
         return place

@@ -41,9 +41,6 @@ class Database(SharedDatabase):
         RegistryCorruptError: it is damaged, another program's, or of a version that cannot be read.
     """
 
-    def __init__(self, path: Path, form: DatabaseFormat, *, busy_seconds: float) -> None:
-        super().__init__(path, form, busy_seconds=busy_seconds)
-
     @classmethod
     def create(cls, path: Path, form: DatabaseFormat) -> None:
         """Create a new file atomically.

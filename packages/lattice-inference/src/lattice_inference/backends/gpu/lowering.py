@@ -15,7 +15,7 @@ from lattice_inference.backends.gpu.fusing import GATED_LINEAR, ROTATED_WRITE
 from lattice_inference.backends.gpu.kernel_call import NO_PAGES, WORKGROUP, KernelCall, Launch
 from lattice_inference.backends.gpu.launches import Choose, Lowering, elements, groups
 from lattice_inference.backends.gpu.recurrent_lowering import RECURRENT_LOWERINGS
-from lattice_inference.backends.gpu.slots import MOST_STATE_DIM
+from lattice_inference.backends.gpu.slots import check_state_dim
 from lattice_inference.backends.gpu.step_inputs import FEW_ROWS, HEADER, HEADER_WORDS, StepShape
 from lattice_inference.backends.gpu.weights import GpuWeights, WeightPart
 from lattice_inference.errors import UnsupportedError
@@ -71,11 +71,8 @@ def check_ops(program: Program) -> None:
                 f"GPU backends take heads of attention of at most {MAX_HEAD_DIM} dimensions, not {head_dim}: load the model "
                 "with device='cpu'"
             )
-        if op.kind == "gated_delta_rule" and int(op.attributes["key_dim"]) > MOST_STATE_DIM:
-            raise UnsupportedError(
-                f"GPU backends take keys of recurrent state of at most {MOST_STATE_DIM} dimensions: load the model with "
-                "device='cpu'"
-            )
+        if op.kind == "gated_delta_rule":
+            check_state_dim(int(op.attributes["key_dim"]))
 
 
 def lower(

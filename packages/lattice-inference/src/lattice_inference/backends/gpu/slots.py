@@ -19,10 +19,23 @@ from lattice_inference.graph.program import RecurrentSpec
 from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
 from lattice_inference.process_lock import ProcessLock
 
-__all__ = ["MOST_STATE_DIM", "GpuSlots"]
+__all__ = ["GpuSlots", "check_state_dim"]
 
 MOST_STATE_DIM = 256
 """Dimensions of a key of the gated delta rule: a token's key and query lie in workgroup memory."""
+
+
+def check_state_dim(key_dim: int) -> None:
+    """Refuse recurrent state whose keys have more dimensions than the kernels take.
+
+    Raises:
+        UnsupportedError: they have.
+    """
+    if key_dim > MOST_STATE_DIM:
+        raise UnsupportedError(
+            f"GPU backends take keys of recurrent state of at most {MOST_STATE_DIM} dimensions: load the model with "
+            "device='cpu'"
+        )
 
 
 class GpuSlots:
@@ -37,11 +50,8 @@ class GpuSlots:
         self.slots = slots
         self._device = device
         for spec in self.specs:
-            if spec.name != "short_conv" and spec.shape[1] > MOST_STATE_DIM:
-                raise UnsupportedError(
-                    f"GPU backends take keys of recurrent state of at most {MOST_STATE_DIM} dimensions: load the model "
-                    "with device='cpu'"
-                )
+            if spec.name != "short_conv":
+                check_state_dim(spec.shape[1])
         self._sizes = tuple(_slot_bytes(spec) for spec in self.specs)
         self.slot_bytes: int = sum(self._sizes)
         self._lock = ProcessLock()
